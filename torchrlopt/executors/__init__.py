@@ -1,1 +1,1 @@
-"""Executors: what turns an ONNX model into a callable. `registry` finds them by name."""
+"""Executors turn an ONNX model into a callable. `registry` looks them up by name."""

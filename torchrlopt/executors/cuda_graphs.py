@@ -1,8 +1,8 @@
-"""Records calls as CUDA graphs, one for each set of sizes, and replays them without Python or launches.
+"""Records calls as CUDA graphs, one per set of sizes, and replays them without Python or launch overhead.
 
-A recorded call reads and writes fixed memory. It reads weights, and what was computed from them, where they
-are. The other arguments are copied into its memory before a replay, and the results are copied out of it
-afterwards, so the caller owns what it gets.
+A recorded call reads and writes fixed memory. Weights, and values computed from them, are read in place.
+Other arguments are copied into the recording's memory before a replay and results are copied out afterwards,
+so the caller owns what it gets.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from torchrlopt.torch_private.modes import current_cuda_stream
 logger = logging.getLogger("torchrlopt")
 
 MAX_SETS = 2
-"""Sets of weights for which recordings are kept: each keeps what was computed from its weights alive."""
+"""Number of weight sets whose recordings are kept; each keeps the values computed from its weights alive."""
 
 MAX_GRAPHS = 16
-"""Sets of sizes that are recorded for a set of weights; others run as they are."""
+"""Number of size sets recorded per weight set; calls with other sizes run unrecorded."""
 
-_NUM_WARM_UP = 2  # kernels choose their algorithms and take their workspaces in the first calls
+_NUM_WARM_UP = 2  # kernels choose algorithms and allocate workspaces in their first calls
 
 
 def is_on_cuda(node: fx.Node) -> bool:
-    """Whether the value that stands for a node is a tensor on a CUDA device."""
+    """Whether the value of a node is a tensor on a CUDA device."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.is_cuda
 
 
 def _copied(value: Any) -> Any:
-    """A copy of a tensor; a value that is no tensor is returned as it is."""
+    """A copy of a tensor; other values are returned unchanged."""
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
@@ -46,15 +46,16 @@ class _Recorded:
 
     Args:
         run: the function.
-        arguments: of the call.
-        is_fixed: which of them are read where they are.
-        pool: of the memory that all recordings share; they never run at the same time.
+        arguments: the arguments of the call.
+        is_fixed: which arguments are read in place.
+        pool: the memory pool that all recordings share; they never run at the same time.
 
     Attributes:
-        device: index of the device that was the current one.
+        device: index of the CUDA device that was current while recording.
 
     Raises:
-        RuntimeError: the call cannot be recorded, or its results would not be the caller's own.
+        RuntimeError: the call cannot be recorded, or copies of its results would differ in strides or
+            sharing.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class _Recorded:
                 run(*self._inputs)
         current.wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
-        # Other threads may use the GPU meanwhile.
+        # Other threads may use the GPU in the meantime.
         with torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             self._outputs = tuple(run(*self._inputs))
         _check_own(self._outputs, self._inputs)
@@ -89,7 +90,7 @@ class _Recorded:
 
 
 def _check_own(outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
-    """Refuse results whose copies would differ in strides, or share other memory than the originals."""
+    """Reject results whose copies would differ in strides, and results that share memory."""
     seen = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
     for value in outputs:
         if not isinstance(value, torch.Tensor) or value.numel() == 0:
@@ -103,14 +104,14 @@ def _check_own(outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
 
 
 class _Latest(NamedTuple):
-    """The fixed arguments of the last call, and what is recorded for them."""
+    """The fixed arguments of the last call and the recordings for them."""
 
     states: TensorStates
     known: dict[Any, _Recorded | None]
 
 
 class _Last(NamedTuple):
-    """The stream of the last replay on a device, and when that was done."""
+    """The stream of the last replay on a device and the event that marks its end."""
 
     raw: int
     stream: torch.cuda.Stream
@@ -118,22 +119,22 @@ class _Last(NamedTuple):
 
 
 class GraphedCall:
-    """A function of tensors and numbers, recorded for each set of sizes that it meets.
+    """A function of tensors and numbers, recorded for each set of sizes it is called with.
 
     Args:
-        run: the function; it returns a tuple and changes none of its arguments.
-        is_fixed: which arguments stay in one place from call to call (weights). Their content may change;
-            when one of them is another tensor, the call is recorded anew.
+        run: the function; it returns a tuple and modifies none of its arguments.
+        is_fixed: which arguments stay in place between calls (weights). Their content may change; if one of
+            them is replaced by another tensor, the call is recorded again.
 
     Attributes:
-        num_recorded: recordings made.
+        num_recorded: number of recordings made.
     """
 
     def __init__(self, run: Callable[..., Any], is_fixed: Sequence[bool]) -> None:
         self._run = run
         self._is_fixed = list(is_fixed)
         self._is_varying = [not fixed for fixed in is_fixed]
-        # By the places of the fixed arguments, the set met last at the end; then by the rest of the call.
+        # By the addresses of the fixed arguments, most recently used last; then by the rest of the call.
         self._recorded: dict[Any, dict[Any, _Recorded | None]] = {}
         self._latest: _Latest | None = None
         self._lock = threading.Lock()
@@ -142,8 +143,8 @@ class GraphedCall:
         self.num_recorded = 0
 
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
-        """Call the function, or replay it."""
-        if torch.cuda.is_current_stream_capturing():  # the caller records already
+        """Replay the call if it is recorded or can be; otherwise run the function."""
+        if torch.cuda.is_current_stream_capturing():  # the caller is already recording
             return tuple(self._run(*arguments))
         rest = tuple(map(_key, itertools.compress(arguments, self._is_varying)))
         if None not in rest:
@@ -159,9 +160,9 @@ class GraphedCall:
         return tuple(self._run(*arguments))
 
     def _known_of(self, fixed: list[Any]) -> dict[Any, _Recorded | None] | None:
-        """The recordings for these fixed arguments; None where there cannot be any."""
+        """The recordings for these fixed arguments; None if there cannot be any."""
         latest = self._latest
-        if latest is not None and _is_of(latest.states, fixed):  # what Python looks at takes longer
+        if latest is not None and _is_of(latest.states, fixed):  # faster than building the keys in Python
             return latest.known
         keys = tuple(map(_fixed_key, fixed))
         if None in keys:
@@ -175,7 +176,7 @@ class GraphedCall:
         return known
 
     def _replay(self, recorded: _Recorded, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """Replay after the last replay, on whatever stream that was: all share their memory."""
+        """Replay after the last replay, whichever stream that ran on, because all recordings share memory."""
         last = self._last.get(recorded.device)
         raw = current_cuda_stream(recorded.device)
         if last is None or last.raw != raw:  # `current_stream` costs 7 us
@@ -187,7 +188,7 @@ class GraphedCall:
         return outputs
 
     def _record(self, arguments: Sequence[Any]) -> _Recorded | None:
-        """The recording; None where the call cannot be recorded, which is then not tried again."""
+        """The recording; None if the call cannot be recorded, in which case it is not tried again."""
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         try:
@@ -200,22 +201,22 @@ class GraphedCall:
 
 
 def _is_of(states: TensorStates, fixed: list[Any]) -> bool:
-    """Whether the arguments are what they were."""
+    """Whether the arguments are still the same tensors, unmodified."""
     try:
         return states.is_of(fixed)
-    except RuntimeError:  # an inference tensor, which has no version, has taken the place of one of them
+    except RuntimeError:  # an inference tensor, which has no version counter, replaced one of them
         return False
 
 
 def _key(value: Any) -> Any:
-    """What a recording depends on in an argument that is copied; None for what cannot be recorded."""
+    """What a recording depends on in an argument that is copied; None if the call cannot be recorded."""
     if not isinstance(value, torch.Tensor):
         return value
     return (value.shape, value.stride(), value.dtype) if value.is_cuda else None
 
 
 def _fixed_key(value: Any) -> Any:
-    """The same for an argument that is read where it is."""
+    """What a recording depends on in an argument that is read in place; None if it cannot be recorded."""
     if not isinstance(value, torch.Tensor):
         return value
     return (value.data_ptr(), value.shape, value.stride()) if value.is_cuda else None

@@ -1,7 +1,7 @@
-"""A clock that is read when a device has finished what it was told to do.
+"""A clock that waits for a device before it is read.
 
-A call that runs on a GPU returns as soon as it is launched. A reading of the plain clock behind it would tell
-what the launch took, so the clock of a CUDA device waits for the device first.
+A call that runs on a GPU returns as soon as it is launched, so a plain clock would measure only the launch.
+The clock of a CUDA device synchronises first.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable
 import torch
 
 Clock = Callable[[], int]
-"""Returns nanoseconds since some moment in the past."""
+"""Returns nanoseconds since an arbitrary moment in the past."""
 
 
 def clock_of(device: torch.device) -> Clock:
-    """The clock for calls that run on this device.
+    """Return the clock for calls that run on this device.
 
     Args:
         device: where the tensors of the calls are.

@@ -1,7 +1,7 @@
 """The inductor executor: compiles the rewritten graph with PyTorch's own compiler.
 
 Inductor gets the results of the weight prologue as frozen parameters, which it folds and packs. A compiled
-graph belongs to one set of weights: when one of them changes, the graph is compiled again. With live weights
+graph belongs to one set of weights: if one of them changes, the graph is recompiled. With live weights
 nothing is frozen.
 """
 
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 
 
 class InductorExecutor:
-    """Compiles a model with inductor."""
+    """Compiles a model with Inductor."""
 
     name = "inductor"
 
     def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
-        """See `Executor.refusals`: what ONNX has no operator for is called as the original calls it."""
+        """See `Executor.refusals`. None: operators without an ONNX equivalent run as in the original."""
         return {}
 
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
-        """Build the callable; see `Executor.lower`. Inductor itself runs at its first call.
+        """Build the callable; see `Executor.lower`. Inductor itself runs in the first call.
 
         Raises:
-            LoweringError: a node has no equivalent in ATen.
+            LoweringError: a node has no ATen equivalent.
             UnsupportedError: the model was read from a file.
         """
         if captured is None:
@@ -70,20 +70,20 @@ class InductorExecutor:
 
 
 class InductorCallable:
-    """A lowered graph that inductor compiles at the first call with a set of weights.
+    """A lowered graph that Inductor compiles in the first call with a set of weights.
 
     Args:
         module: an ATen graph with `meta["val"]`.
         static: names of the placeholders that are weights.
-        options: the user's choices.
+        options: the user's options.
 
     Attributes:
-        num_compilations: how often inductor has been called.
+        num_compilations: how often Inductor has been called.
     """
 
     def __init__(self, module: fx.GraphModule, static: frozenset[str], options: Options) -> None:
         split = split_prologue(module, static)
-        if options.numerics == "real":  # otherwise nothing was composed
+        if options.numerics == "real":  # otherwise no weights were folded
             refuse_overflows(split.prologue)
         self._main = split.main
         self._prologue = forward_of(split.prologue)
@@ -95,7 +95,7 @@ class InductorCallable:
         direct = [at for at, frozen in zip(split.inputs, is_weight, strict=True) if frozen]
         self._weights = [*split.weights, *direct]
         self._inputs = [at for at, frozen in zip(split.inputs, is_weight, strict=True) if not frozen]
-        # Inductor needs sizes and strides of its inputs, symbolic ones as symbols.
+        # Inductor needs the sizes and strides of its inputs; symbolic ones stay symbols.
         self._examples = [
             node.meta["val"] for node, frozen in zip(placeholders, self._is_frozen, strict=True) if not frozen
         ]
@@ -105,7 +105,7 @@ class InductorCallable:
         for node in split.main.graph.nodes:
             node.meta = {}
         self._settings: dict[str, Any] = {"freezing": bool(static)}
-        # We record, and not inductor: a replay of ours asks less of Python.
+        # We record CUDA graphs ourselves: our replay has less Python overhead than Inductor's.
         self._is_recorded = options.records("cuda" if on_cuda else "cpu")
         self._settings |= options.executor_options or {}
         self._cache = PrologueCache(self._compile, options.weights)
@@ -123,21 +123,21 @@ class InductorCallable:
         return run(*[args[at] for at in self._inputs])
 
     def _compile(self, *weights: torch.Tensor) -> tuple[Callable[..., tuple[Any, ...]]]:
-        """The graph for these weights."""
+        """Compile the graph for these weights."""
         values = list(self._prologue(*weights[: self._num_prologue_weights]))
         frozen = iter([*weights[self._num_prologue_weights :], *values])
         module = self._with_parameters(frozen)
         self.num_compilations += 1
-        with compile_lock:  # what other threads compile must not be taken for ours below
+        with compile_lock:  # modules compiled by other threads must not be taken for ours below
             loaded = {id(code) for code in PyCodeCache.modules}
             try:
-                # This may run inside a compilation of the user's; inductor must see nothing of that one.
+                # This may run inside a compilation of the user's, which Inductor must not see.
                 with without_dispatch_modes(), torch.no_grad(), tracing(None):
                     compiled = compile_module(module, self._examples, self._settings)
                     run = _OwnedOutputs(compiled, weights, self._strides)
                     num_inputs = len(self._inputs)
                     return (GraphedCall(run, [False] * num_inputs) if self._is_recorded else run,)
-            except Exception as error:  # inductor's errors have no common base
+            except Exception as error:  # Inductor's errors have no common base class
                 raise LoweringError(
                     "inductor fails on the rewritten graph", got=repr(error), is_bug=False
                 ) from error
@@ -145,7 +145,7 @@ class InductorCallable:
                 _forget_code(loaded)
 
     def _with_parameters(self, frozen: Any) -> fx.GraphModule:
-        """The main part with these tensors in place of the placeholders that are not inputs."""
+        """The main part with parameters in place of the frozen placeholders."""
         graph = fx.Graph()
         root = torch.nn.Module()
         flags = iter(self._is_frozen)
@@ -166,16 +166,16 @@ class InductorCallable:
 
 
 class _OwnedOutputs:
-    """Calls what inductor has compiled; the outputs are the caller's, with the strides of the graph's.
+    """Calls a compiled graph so that the caller owns the outputs, with the strides of the original graph.
 
-    With frozen weights inductor computes outputs ahead that are the same at every call, and returns those;
-    and it loses the strides of views of what it lays out otherwise. Which outputs these are is seen at the
-    first call.
+    With frozen weights, Inductor precomputes outputs that are the same in every call and returns the same
+    tensor each time. It also loses the strides of views of values whose layout it changes. The first call
+    detects which outputs are affected.
 
     Args:
-        compiled: by inductor.
-        weights: that it was compiled for. What an output shares with one of them is the caller's.
-        strides: of the outputs of the graph, None where inductor's stay.
+        compiled: by Inductor.
+        weights: the weights it was compiled for. Memory shared with one of them belongs to the caller.
+        strides: of the graph's outputs; None to keep Inductor's.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class _OwnedOutputs:
         outputs, weights = tuple(self._compiled(*inputs)), self._weights
         if self._kept is None:
             memory = Memory(outputs, (*inputs, *weights))
-            copies = with_copies(outputs, memory.kept())  # all: we hold them
+            copies = with_copies(outputs, memory.kept())  # copies all: we still hold them
             del outputs
             self._kept = memory.kept()
             self._weights = ()
@@ -216,16 +216,16 @@ class _OwnedOutputs:
 
 
 def _stride_of(output: Any) -> tuple[int, ...] | None:
-    """What `restride` can give back; None where it depends on sizes, or elements overlap."""
+    """The stride for `restride` to restore; None if it depends on sizes or elements overlap."""
     stride, value = static_stride(output), tensor_of(output)
     return stride if value is not None and stride is not None and is_apart(value) else None
 
 
 def _forget_code(loaded: Collection[int]) -> None:
-    """Remove the modules that inductor has loaded since from its list, so that they can be freed.
+    """Remove newly loaded modules from Inductor's list, so that they can be freed.
 
     Inductor never removes a module from its list, and a module holds its packed weights. Modules without
-    weights of their own stay: inductor loads them once and uses them again.
+    weights stay: Inductor loads them once and reuses them.
 
     Args:
         loaded: ids of the modules that were in the list before.

@@ -1,6 +1,6 @@
-"""Outputs in memory that an executor keeps. The caller may write to what it is given, so it gets copies.
+"""Copies outputs whose memory an executor keeps, because the caller may write to its outputs.
 
-A compiler that finds an output to be the same at every call hands out the tensor that it has computed once.
+A compiler that finds an output to be the same in every call returns the tensor it has computed once.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ aten = torch.ops.aten
 
 
 class Memory:
-    """The memory of outputs, which is not kept alive by this.
+    """Tracks the memory of outputs without keeping it alive.
 
     Args:
         outputs: of a call.
-        arguments: of the call. What an output shares with one of them is the caller's.
+        arguments: of the call. Memory shared with one of them belongs to the caller.
     """
 
     def __init__(self, outputs: Sequence[Any], arguments: Sequence[Any]) -> None:
@@ -35,20 +35,20 @@ class Memory:
         ]
 
     def kept(self) -> tuple[int, ...]:
-        """Positions of the outputs whose memory is there, asked when nobody should hold them any more."""
+        """Positions of the outputs whose memory is still alive, once nobody else should hold it."""
         return tuple(
             at for at, storage in enumerate(self._storages) if storage is not None and storage() is not None
         )
 
 
 def with_copies(outputs: Sequence[Any], kept: Collection[int]) -> tuple[Any, ...]:
-    """The outputs with copies of some.
+    """The outputs, some of them replaced by copies.
 
-    Copies have the strides of what they are copies of, and share memory where that does.
+    Copies have the strides of the originals and share memory if the originals do.
 
     Args:
-        outputs: tensors, and whatever else there may be.
-        kept: positions of those to be copied, which are tensors.
+        outputs: tensors and other values.
+        kept: positions of the outputs to copy, which are tensors.
     """
     storages = {at: outputs[at].untyped_storage() for at in kept}
     users = collections.Counter(storage_key(storage) for storage in storages.values())
@@ -70,6 +70,6 @@ def with_copies(outputs: Sequence[Any], kept: Collection[int]) -> tuple[Any, ...
 
 
 def _storage(value: Any) -> torch.UntypedStorage | None:
-    """Where a tensor lies; None for what is none, or lies in several places."""
+    """The storage of a tensor; None if the value is not a tensor or has no single storage."""
     is_strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
     return value.untyped_storage() if is_strided else None

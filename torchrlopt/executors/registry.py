@@ -1,7 +1,7 @@
-"""Finds executors, by name or by what can run here.
+"""Looks up executors by name or by what can run on this machine.
 
-`torchrlopt.executor_table` lists them. The module of an executor is imported when it is asked for by name:
-asking for eager PyTorch never loads another runtime.
+`torchrlopt.executor_table` lists them. An executor's module is imported only when it is looked up by name:
+using eager PyTorch never loads another runtime.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 Refusals: TypeAlias = "Mapping[onnx_ir.Node, str]"
-"""The nodes that an executor does not take, each with the reason."""
+"""The nodes that an executor does not support, with reasons."""
 
 
 class Lowered(Protocol):
-    """A lowered graph: takes the inputs of `Captured.aten` in order, weights included; gives its outputs."""
+    """A lowered graph: maps the inputs of `Captured.aten` in order, including weights, to its outputs."""
 
     @property
     def num_evaluations(self) -> int:
         """How often expressions over weights have been evaluated.
 
-        A call with weights that are new or have changed raises the number, any other one leaves it.
+        Calls with new or changed weights increase the number; other calls do not.
         """
         ...
 
@@ -40,7 +40,7 @@ class Lowered(Protocol):
         """Run.
 
         Raises:
-            WeightsError: what was composed of these weights overflows.
+            WeightsError: a value computed from these weights overflows.
         """
         ...
 
@@ -51,15 +51,15 @@ class Executor(Protocol):
     name: str
 
     def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
-        """The nodes that the executor does not take, so that others can run in it.
+        """The nodes that the executor does not support, so that the others can run in it.
 
         Args:
-            model: as for `lower`; not changed.
+            model: as for `lower`; not modified.
             captured: where it came from.
-            options: the user's choices.
+            options: the user's options.
 
         Returns:
-            None of them where `lower` takes the whole model, or raises for another reason than a node.
+            Empty if `lower` supports the whole model, or raises for a reason other than a node.
         """
         ...
 
@@ -67,24 +67,24 @@ class Executor(Protocol):
         """Build the callable.
 
         Args:
-            model: the model to run; values typed where types are known.
-            captured: where the model came from; None for a model that was read from a file. Its ATen graph
-                fixes the order of the arguments and the outputs, and gives what is untouched back verbatim.
-            options: the user's choices.
+            model: the model to run; values are typed if their types are known.
+            captured: where the model came from; None for a model read from a file. Its ATen graph defines the
+                order of arguments and outputs, and provides the original calls of unchanged parts.
+            options: the user's options.
 
         Returns:
-            A callable over positional arguments: the inputs of the ATen graph in its order (weights
-            included, ints for symbolic sizes), or the graph inputs of `model` in order when `captured` is
-            None. It returns the tuple of outputs.
+            A callable over positional arguments: the inputs of the ATen graph in its order (including
+                weights, and ints for symbolic sizes), or the graph inputs of `model` in order if `captured`
+                is None. It returns the tuple of outputs.
 
         Raises:
-            LoweringError: an operator or a form of one has no equivalent in this executor.
+            LoweringError: an operator, or a form of one, has no equivalent in this executor.
         """
         ...
 
 
 def available(device_type: str) -> tuple[str, ...]:
-    """The executors that can run here, in the order of the table.
+    """The executors that can run on this machine, in the order of the table.
 
     Args:
         device_type: where the tensors of the graph are, "cpu" or "cuda".
@@ -93,7 +93,7 @@ def available(device_type: str) -> tuple[str, ...]:
 
 
 def defaults(device_type: str) -> tuple[str, ...]:
-    """What `executor="default"` tries, in order, where `plan.runtime_prediction` names no runtime.
+    """The executors that `executor="default"` tries, in order, if `plan.runtime_prediction` names no runtime.
 
     Args:
         device_type: as in `available`.
@@ -103,7 +103,7 @@ def defaults(device_type: str) -> tuple[str, ...]:
 
 
 def version(name: str) -> str:
-    """Version of the package that an executor needs; empty where that is PyTorch, or not installed.
+    """Version of the package that an executor needs; empty if that is PyTorch or is not installed.
 
     Args:
         name: of the executor.
@@ -118,7 +118,7 @@ def version(name: str) -> str:
 
 
 def row(name: str) -> executor_table.ExecutorRow:
-    """What is known of the executor of that name.
+    """The table row of the executor with this name.
 
     Raises:
         OptionsError: there is no such executor.
@@ -132,7 +132,7 @@ def row(name: str) -> executor_table.ExecutorRow:
 
 
 def get(name: str) -> Executor:
-    """The executor of that name.
+    """The executor with this name.
 
     Raises:
         OptionsError: there is no such executor.
@@ -141,7 +141,7 @@ def get(name: str) -> Executor:
 
 
 def _available(device_type: str) -> list[executor_table.ExecutorRow]:
-    """The rows of the executors that run on such a device and whose package is installed."""
+    """The rows of executors that run on this device type and whose package is installed."""
     return [
         row
         for row in executor_table.ROWS

@@ -1,1 +1,1 @@
-"""The eager executor: PyTorch itself, with packed kernels and passes over the graph."""
+"""The eager executor: PyTorch itself, with packed kernels and graph passes."""

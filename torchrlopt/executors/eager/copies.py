@@ -1,4 +1,4 @@
-"""Drops copies that change nothing."""
+"""Removes redundant copies."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torchrlopt.executors.weights.split_fx import reaching_output
 
 
 def drop_copies(graph: fx.Graph) -> None:
-    """Read the original in place of a copy that keeps its strides (what is left of a dropout).
+    """Remove copies that keep the strides of the original (such as those left by a dropout).
 
-    A copy stays where an output may share memory with it, as the caller may write to the output. In a graph
-    that writes to its own values every copy stays.
+    A copy stays if an output may share memory with it, because the caller may write to the output. If the
+    graph mutates its own values, all copies stay.
     """
     if any(is_mutable(node) for node in graph.nodes):
         return

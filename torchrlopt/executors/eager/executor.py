@@ -1,4 +1,4 @@
-"""The eager executor: PyTorch itself, one ATen call after the other."""
+"""The eager executor: PyTorch itself, one ATen call after another."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 
 class EagerExecutor:
-    """Lowers a model to an FX graph of ATen calls, and computes once what depends on weights only."""
+    """Lowers a model to an FX graph of ATen calls and precomputes what depends on weights only."""
 
     name = "eager"
 
     def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
-        """See `Executor.refusals`: what ONNX has no operator for is called as the original calls it."""
+        """See `Executor.refusals`. None: operators without an ONNX equivalent run as in the original."""
         return {}
 
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
         """Build the callable; see `Executor.lower`.
 
         Raises:
-            LoweringError: a node has no equivalent in ATen.
+            LoweringError: a node has no ATen equivalent.
         """
-        # Inside AOTAutograd's fake mode constants would come out fake.
+        # Inside AOTAutograd's fake mode, constants would be fake tensors.
         with without_dispatch_modes():
             if captured is None:
                 module, static = lower_model(model), frozenset[str]()
@@ -53,12 +53,12 @@ class EagerExecutor:
 
 
 def assemble(module: fx.GraphModule, static: Collection[str], options: Options) -> EagerCallable:
-    """The callable of a lowered graph after all passes.
+    """Run all passes on a lowered graph and return the callable.
 
     Args:
-        module: an ATen graph with `meta["val"]`; changed in place.
-        static: names of the placeholders that are the same at every call.
-        options: the user's choices.
+        module: an ATen graph with `meta["val"]`; modified in place.
+        static: names of the placeholders that are the same in every call.
+        options: the user's options.
     """
     program = Program(module, static, options.numerics == "real")
     run_passes(program, PASSES)
@@ -79,14 +79,14 @@ class EagerCallable:
     """A lowered graph.
 
     Args:
-        main: the part that runs at every call, with one call for each kernel.
-        cache: gives the results of the part over weights.
+        main: the part that runs in every call, with one call per kernel.
+        cache: provides the results of the prologue, the part over weights.
         weights: positions of the arguments that the prologue takes.
         inputs: positions of the arguments that `main` takes.
-        origins: for the nodes of `main`, the names of the ONNX nodes whose work they do.
-        guard: says for which arguments `main` is right; None: for all. For others a copy of `main` runs in
-            which the fused activations are calls of their own.
-        run: does what `main` does, with kernels gathered; None: the function of `main`.
+        origins: maps each node of `main` to the names of the ONNX nodes it implements.
+        guard: checks whether `main` is correct for given arguments; None if it always is. If the check fails,
+            a copy of `main` runs in which fused activations are separate calls.
+        run: equivalent to `main`, with kernels grouped into sequences; None: the function of `main`.
     """
 
     def __init__(
@@ -116,13 +116,13 @@ class EagerCallable:
 
     @property
     def packed(self) -> tuple[torch.Tensor, ...] | None:
-        """What the expressions over weights gave, where it stays whatever happens to the weights."""
+        """The results of the expressions over weights, if they stay valid even when the weights change."""
         results = self.cache.final
         return None if results is None else tuple(x for x in results if isinstance(x, torch.Tensor))
 
     @property
     def unread(self) -> frozenset[int]:
-        """Positions of the weights that no call reads any more: what was made of them runs."""
+        """Positions of the weights that calls no longer read, because their precomputed results are used."""
         if self.cache.final is None:
             return frozenset()
         return self._unread
@@ -139,7 +139,7 @@ class EagerCallable:
         return outputs
 
     def _run_apart(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """The call with operands that are not finite."""
+        """Run the call without fused activations, for operands that are not finite."""
         if self._taken_apart is None:
             self._taken_apart = taken_apart(self.main).forward
         outputs: tuple[Any, ...] = self._taken_apart(*values)
@@ -149,7 +149,7 @@ class EagerCallable:
         """The arguments that `main` is called with for these inputs of the captured graph.
 
         Raises:
-            UnsupportedError: `main` is not right for them, as they are not finite.
+            UnsupportedError: `main` is not correct for these inputs, because they are not finite.
         """
         inputs = tuple(args)
         values = self._inputs(inputs) + self.cache.get(self._weights(inputs))
@@ -159,7 +159,7 @@ class EagerCallable:
 
 
 def _picker(positions: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """A function that picks the items at these positions."""
+    """Return a function that picks the items at these positions."""
     if len(positions) > 1:
         return operator.itemgetter(*positions)
     return lambda items: tuple(items[position] for position in positions)

@@ -1,8 +1,8 @@
-"""Finds the values of a graph that are finite if its inputs and weights are, and checks that these are.
+"""Finds the values of a graph that are finite if its inputs and weights are, and checks that those are.
 
-Some fused kernels agree with ATen on finite operands only. They are used where all operators before them make
-finite results of finite operands. (An overflow breaks that, but then the result of the original is not finite
-either.) Weights are checked once for each set, inputs at every call.
+Some fused kernels agree with ATen on finite operands only. They are used only if every operator before them
+maps finite operands to finite results. (An overflow breaks this, but then the result of the original is not
+finite either.) Weights are checked once per set, inputs in every call.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from torchrlopt.torch_private.operators import OpOverload, schema_of
 
 aten = torch.ops.aten
 
-# Operators whose results are finite for finite operands, besides moves and products. Quotients, powers,
-# logarithms, roots and variances are not among them.
+# Besides moves and products, the operators that map finite operands to finite results. Quotients, powers,
+# logarithms, roots and variances do not.
 _SAFE = frozenset(
     {
         "add", "sub", "rsub", "mul", "neg", "abs", "maximum", "minimum", "where", "exp", "erf", "sin", "cos",
@@ -43,7 +43,7 @@ def finite_nodes(graph: fx.Graph, static: Collection[fx.Node]) -> frozenset[fx.N
 
     Args:
         graph: an ATen graph with `meta["val"]`.
-        static: what `weights_sum` adds up.
+        static: the nodes that `weights_sum` adds up.
     """
     found: set[fx.Node] = set()
     for node in graph.nodes:
@@ -70,7 +70,7 @@ def _keeps_finite(node: fx.Node) -> bool:
     if not is_safe or not all(_is_finite_number(value) for value in arguments(node).values()):
         return False
     shape = static_shape(node.all_input_nodes[0])
-    # The mean of an empty tensor is NaN, and it has no extremes.
+    # The mean of an empty tensor is NaN; its amax and amin are undefined.
     return name not in ("mean", "amax", "amin") or (shape is not None and 0 not in shape)
 
 
@@ -79,22 +79,22 @@ def _is_finite_number(value: Any) -> bool:
 
 
 def weights_sum(graph: fx.Graph, static: Collection[fx.Node]) -> fx.Node | None:
-    """Add calls that sum up every static value that a call outside the prologue reads.
+    """Add calls that sum every static value that a call outside the prologue reads.
 
-    The sum is finite only if all of these values are.
+    The sum is finite only if all these values are.
 
     Args:
         graph: an ATen graph in which kernels have been selected.
-        static: the nodes that are the same at every call.
+        static: the nodes that are the same in every call.
 
     Returns:
-        The sum, a scalar of float32; None where nothing static is read.
+        The sum, a float32 scalar; None if nothing static is read.
     """
     sources: list[fx.Node] = []
     for node in graph.nodes:
         if node not in static or not node.users:
             continue
-        # The elements of a packed weight cannot be read, so the weight that it was packed from is summed.
+        # The elements of a packed weight cannot be read, so sum the weight it was packed from.
         is_read = any(user not in static or user.target in _PACKING for user in node.users)
         value = tensor_of(node)
         if is_read and node.target not in _PACKING and value is not None and value.is_floating_point():
@@ -113,8 +113,8 @@ def weights_sum(graph: fx.Graph, static: Collection[fx.Node]) -> fx.Node | None:
 
 
 def are_finite(tensors: Sequence[Any]) -> bool:
-    """Whether all elements of all tensors are finite; a sum that overflows counts as an infinity."""
-    # One pass over each, where isfinite().all() takes three.
+    """Whether all elements of all tensors are finite; a sum that overflows counts as infinite."""
+    # One pass over each tensor; isfinite().all() takes three.
     return all(
         math.isfinite(tensor.sum(dtype=torch.float32).item())
         for tensor in tensors
@@ -124,23 +124,23 @@ def are_finite(tensors: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Guard:
-    """What kernels for finite operands rest on.
+    """The values that must be finite for the selected kernels to be correct.
 
     Attributes:
-        inputs: positions, among the arguments of the main part, of the tensors to look at in each call.
-        weights: position of the answer of the prologue, whether all weights are finite; None where none are
-            read.
+        inputs: positions, among the arguments of the main part, of the tensors to check in each call.
+        weights: position of the prologue's result that says whether all weights are finite; None if no
+            weights are read.
     """
 
     inputs: tuple[int, ...]
     weights: int | None
 
     def allows(self, arguments: Sequence[Any]) -> bool:
-        """Whether the weights are finite; only the last of the arguments is asked for that."""
+        """Whether the weights are finite; reads only the last argument."""
         return self.weights is None or bool(arguments[-1])
 
     def holds(self, arguments: Sequence[Any]) -> bool:
-        """Whether every value that the kernels rest on is finite."""
+        """Whether every value that the kernels depend on is finite."""
         return self.allows(arguments) and are_finite([arguments[position] for position in self.inputs])
 
 
@@ -148,9 +148,9 @@ def guard_of(split: Split, watched: Collection[str], total: fx.Node | None) -> G
     """The guard of a main part.
 
     Args:
-        split: of which it is the main part; the sum of the weights is the last result of the prologue.
-        watched: names of the inputs that have to be finite.
-        total: the sum of the weights; None where there is none.
+        split: the split graph; the sum of the weights is the last result of its prologue.
+        watched: names of the inputs that must be finite.
+        total: the sum of the weights; None if there is none.
     """
     names = [str(node.target) for node in split.main.graph.find_nodes(op="placeholder")]
     inputs = tuple(index for index, name in enumerate(names[: len(split.inputs)]) if name in watched)
@@ -158,10 +158,10 @@ def guard_of(split: Split, watched: Collection[str], total: fx.Node | None) -> G
 
 
 def with_answer(prologue: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """The prologue with an answer as its last result: whether the sum of all weights is finite.
+    """Wrap the prologue so that its last result says whether the sum of all weights is finite.
 
     Args:
-        prologue: its last result is that sum.
+        prologue: returns that sum as its last result.
     """
 
     def answering(*weights: torch.Tensor) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Which calls of a graph follow on each other, so that they can become one: an order, in groups."""
+"""Schedules the calls of a graph in groups of consecutive calls, each of which can become one call."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ aten = torch.ops.aten
 SPLITS = frozenset({aten.split_with_sizes.default, aten.split.Tensor})
 
 LEAST_KERNELS = 2
-"""Fewer calls are no sequence."""
+"""Minimum number of kernels in a sequence."""
 
 
 def scheduled(graph: fx.Graph, taken: Collection[fx.Node], is_early: bool) -> list[list[fx.Node]]:
-    """The nodes in an order in which they can run: what is taken in groups, each other node by itself.
+    """Order the nodes so that they can run: the nodes in `taken` in groups, every other node alone.
 
-    A group ends where nothing more can follow. Everything else that is ready comes before it, or with
-    `is_early` as little as there can be.
+    A group ends when no further taken node is ready. All other ready nodes run before a group or, with
+    `is_early`, as few as possible.
     """
     position = {node: at for at, node in enumerate(graph.nodes)}
-    # A room takes memory from when it is made: that is right before somebody writes into it.
+    # A concat buffer is allocated when its node runs, so run it right before the first write into it.
     late = {node for node in graph.nodes if node.target is ROOM and node not in taken}
     missing = {node: len(set(node.all_input_nodes) - late) for node in graph.nodes if node not in late}
     ours: list[tuple[int, fx.Node]] = []
@@ -60,19 +60,19 @@ def scheduled(graph: fx.Graph, taken: Collection[fx.Node], is_early: bool) -> li
         while ours:
             group.append(emit(ours))
         groups.append(group)
-    # The output has no users, and what has none either may have been ready after it.
+    # The output has no users; other nodes without users may have become ready after it.
     return [each for each in groups if each[0].op != "output"] + [[graph.output_node()]]
 
 
 def incomplete(groups: Iterable[Sequence[fx.Node]]) -> set[fx.Node]:
-    """Nodes that cannot stay where they are in a group."""
+    """Nodes that cannot stay in their group."""
     wrong: set[fx.Node] = set()
     for group in groups:
         members = set(group)
         if sum(node.target in KERNELS for node in group) < LEAST_KERNELS:
             wrong |= members
         for node in group:
-            # What shares memory with others is no result of a sequence.
+            # A value that shares memory with others cannot be a result of a sequence.
             if node.target in RESHAPES and not members.issuperset(node.users):
                 wrong.add(node)
             if node.target in SPLITS:
@@ -81,7 +81,7 @@ def incomplete(groups: Iterable[Sequence[fx.Node]]) -> set[fx.Node]:
                     wrong |= set(parts)
             if node.target is operator.getitem and node.args[0] not in members:
                 wrong.add(node)
-            # Else it is made outside, and the sequence writes into what it is given.
+            # Otherwise it is made outside, and the sequence writes into the buffer it is given.
             if node.target is ROOM and not members.issuperset(node.users):
                 wrong.add(node)
     return wrong

@@ -1,4 +1,4 @@
-"""Counts what a lowered graph of the eager executor runs: packed kernels, plain calls, changes of layout."""
+"""Counts what a lowered eager graph runs: packed kernels, plain calls, layout changes."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ _WITHOUT_EPILOGUE: dict[Any, str] = {
 
 @dataclass(frozen=True)
 class Inventory:
-    """Calls of one graph, counted.
+    """Counts of the calls of one graph.
 
     Attributes:
-        packed: calls of kernels of our choice by what they compute ("convolution + relu", "convolution by
-            tiles"): our own, oneDNN's with pre-packed weights, cuDNN's and cuBLAS's.
-        plain: convolutions, linears, products and attentions that run as ATen has them.
-        others: all other calls that run at every call of the graph.
-        to_channels_last: copies that give a value the layout of the packed convolutions.
-        restored: copies that give a value the strides of the original program back.
+        packed: selected kernels by what they compute ("convolution + relu", "convolution by tiles"): our own,
+            oneDNN's with pre-packed weights, cuDNN's and cuBLAS's.
+        plain: convolutions, linears, products and attentions that run as plain ATen calls.
+        others: all other calls that run in every call of the graph.
+        to_channels_last: copies that convert a value to the layout of the packed convolutions.
+        restored: copies that restore the strides of the original program.
     """
 
     packed: dict[str, int] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Inventory:
 
 
 def inventory(graph: fx.Graph) -> Inventory:
-    """Count the calls of the part of a graph that runs at every call.
+    """Count the calls in the part of a graph that runs in every call.
 
     Args:
         graph: as the eager executor runs it.
@@ -86,7 +86,7 @@ def inventory(graph: fx.Graph) -> Inventory:
 
 
 def _packed(node: fx.Node) -> str | None:
-    """What a kernel of our choice computes; None for any other call."""
+    """What a selected kernel computes; None for any other call."""
     target, args = direct_form(node)
     if target in _WITHOUT_EPILOGUE:
         return _WITHOUT_EPILOGUE[target]

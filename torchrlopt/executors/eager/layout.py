@@ -1,9 +1,9 @@
-"""Keeps channels_last between packed convolutions and gives every output the strides it had.
+"""Keeps channels_last between packed convolutions and restores the strides of every output.
 
-A packed convolution writes channels_last whatever it reads. Operators that follow the layout of their input
-carry it on; an operator that is not known to accept any strides, and the graph's outputs, get the strides of
-the original program back. Two operands of one elementwise operator in different layouts cost 18 times one
-layout (0.70 against 0.04 ms for 256 x 56 x 56), so the odd one is converted.
+A packed convolution writes channels_last whatever it reads. Operators that keep the layout of their input
+propagate it. The graph's outputs, and operators not known to accept any strides, get the strides of the
+original program. Mixing layouts in one elementwise operator is 18 times slower (0.70 against 0.04 ms for 256
+x 56 x 56), so the operand that differs is converted.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ aten = torch.ops.aten
 
 
 class _Layout(enum.Enum):
-    """How a value lies in memory, compared with the original program."""
+    """The memory layout of a value compared with the original program."""
 
     ORIGINAL = enum.auto()
     CHANNELS_LAST = enum.auto()
     OTHER = enum.auto()
 
 
-# Operators of one image-like operand, whose result has the layout of the operand.
+# Operators with one image-like operand, whose result has the operand's layout.
 _FOLLOWING = frozenset(
     {
         "max_pool2d_with_indices", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d",
@@ -56,8 +56,8 @@ _FOLLOWING = frozenset(
     }
 )  # fmt: skip
 
-# These, moves and products compute the same values for any strides. How their results lie in memory is not
-# tracked: the layout of a result is OTHER.
+# These, moves and products compute the same values for any strides. The layout of their results is not
+# tracked: it is OTHER.
 _ANY_STRIDES = frozenset(
     {
         "mean", "sum", "amax", "amin", "max", "min", "var", "var_mean", "argmax", "argmin", "prod",
@@ -67,24 +67,24 @@ _ANY_STRIDES = frozenset(
 )  # fmt: skip
 
 
-# Take any order of axes, and no gaps between the elements.
+# Accept any order of axes, but no gaps between the elements.
 _DENSE = frozenset({"native_group_norm"})
 
-# Position of the residual that a convolution adds, or of None.
+# Position of the residual that a convolution adds; the argument may be None.
 _ADDED: dict[Any, int] = {packing.CONVOLUTION_ADD: 1, cudnn.ADD_RELU: 2, CONV: 2}
 
-# Operators that write a contiguous result whatever the strides of their operands are.
+# Operators whose result is contiguous whatever the strides of their operands.
 _CONTIGUOUS_RESULT = frozenset({"mm", "addmm", "bmm", "baddbmm", "_linear_pointwise"})
 
 
 def reorder(x: torch.Tensor, order: Collection[int]) -> torch.Tensor:
-    """The same numbers, dense, with the dimensions from the outermost to the innermost in this order."""
+    """A dense copy whose dimensions, from outermost to innermost, have this order in memory."""
     outer_first = list(order)
     return x.permute(outer_first).contiguous().permute([outer_first.index(axis) for axis in range(x.dim())])
 
 
 def propagate(graph: fx.Graph, calls: Collection[fx.Node]) -> frozenset[fx.Node]:
-    """Follow channels_last from the packed convolutions and restore what must not see it, in place.
+    """Propagate channels_last from the packed convolutions and restore strides where needed, in place.
 
     Args:
         graph: an ATen graph in which `calls` are packed convolutions; `meta["val"]` carries the strides of
@@ -92,7 +92,7 @@ def propagate(graph: fx.Graph, calls: Collection[fx.Node]) -> frozenset[fx.Node]
         calls: the packed convolutions.
 
     Returns:
-        The nodes whose values the walk has found to lie in channels_last, behind packed convolutions.
+        The nodes whose values are in channels_last, after packed convolutions.
     """
     if not calls:
         return frozenset()
@@ -103,7 +103,7 @@ def propagate(graph: fx.Graph, calls: Collection[fx.Node]) -> frozenset[fx.Node]
 
 
 class _Propagation:
-    """One walk over the graph in order; remembers each node's layout and the conversions made."""
+    """One walk over the graph in order; records each node's layout and the conversions made."""
 
     def __init__(self, graph: fx.Graph, calls: frozenset[fx.Node]) -> None:
         self._graph = graph
@@ -113,20 +113,20 @@ class _Propagation:
         self._restored: dict[fx.Node, fx.Node] = {}
 
     def visit(self, node: fx.Node) -> None:
-        """Decide the layout of one node whose inputs are decided, converting inputs as needed."""
+        """Decide the layout of a node whose inputs are decided, converting inputs as needed."""
         if node.op == "output":
             node.args = fx.map_arg(node.args, self._restore)
         elif node in self._calls:
             self._visit_packed(node)
         elif (found := shuffle_at(node)) is not None and self._of(found.image) is _Layout.CHANNELS_LAST:
-            # Views and a permutation would leave channels_last.
+            # The views and the permutation would leave channels_last.
             call = replace(self._graph, found.first, node, SHUFFLE, (found.image, found.groups))
             self._layout[call] = _Layout.CHANNELS_LAST
         elif any(self._of(source) is not _Layout.ORIGINAL for source in node.all_input_nodes):
             self._visit_changed(node)
 
     def in_channels_last(self) -> frozenset[fx.Node]:
-        """The nodes of the graph as it is now whose values lie so."""
+        """The nodes of the current graph whose values are in channels_last."""
         kept = self._graph.nodes
         return frozenset(node for node in kept if self._of(node) is _Layout.CHANNELS_LAST)
 
@@ -170,7 +170,7 @@ class _Propagation:
             node.kwargs = fx.map_arg(node.kwargs, self._restore)
 
     def _visit_joining(self, node: fx.Node) -> None:
-        """An elementwise operator or a cat: its large operands should lie alike."""
+        """Convert the large operands of an elementwise operator or a cat to the same layout."""
         large = [source for source in node.all_input_nodes if self._is_large(source, node)]
         if not any(self._of(source) is _Layout.CHANNELS_LAST for source in large):
             self._layout[node] = _Layout.OTHER
@@ -186,7 +186,7 @@ class _Propagation:
         if self._of(x) is not _Layout.CHANNELS_LAST:
             node.replace_input_with(x, self._restore(x))
             return
-        if x.target in VIEWS:  # some channels of an image have gaps between the pixels
+        if x.target in VIEWS:  # a slice of an image's channels has gaps between the pixels
             dense = insert_after(self._graph, x, aten.contiguous.default, (x,))
             dense.kwargs = {"memory_format": torch.channels_last}
             self._layout[dense] = _Layout.CHANNELS_LAST
@@ -194,7 +194,7 @@ class _Propagation:
         self._layout[node] = _Layout.OTHER
 
     def _is_large(self, source: fx.Node, node: fx.Node) -> bool:
-        """True for an operand that decides the layout of the result, not a broadcast one."""
+        """True for an operand that determines the result's layout, that is, one that is not broadcast."""
         if _name(node) == "cat":
             return len(shape_key(source) or ()) == len(shape_key(node) or ())
         return shape_key(source) == shape_key(node)
@@ -204,7 +204,7 @@ class _Propagation:
         if node not in self._channels_last:
             shape = static_shape(node)
             if shape is not None and (math.prod(shape[2:]) == 1 or shape[1] == 1):
-                return node  # both layouts are the same bytes
+                return node  # both layouts are the same in memory
             rank = len(shape_key(node) or ())
             layout = torch.channels_last if rank == 4 else torch.channels_last_3d
             converted = insert_after(self._graph, node, aten.contiguous.default, (node,))
@@ -214,7 +214,7 @@ class _Propagation:
         return self._channels_last[node]
 
     def _restore(self, node: fx.Node) -> fx.Node:
-        """The node's value under the strides of the original program."""
+        """The node's value with the strides of the original program."""
         if self._of(node) is _Layout.ORIGINAL:
             return node
         if node not in self._restored:
@@ -236,11 +236,11 @@ class _Propagation:
 
 
 def _name(node: fx.Node) -> str:
-    """The operator's name without namespace and overload; `getitem` for a projection; else empty."""
+    """The operator's name without namespace and overload; `getitem` for a projection; otherwise empty."""
     if node.target is LINEAR:
         return "_linear_pointwise"
     if node.target is aten.view.dtype:
-        return ""  # re-reads the bytes, which does depend on where they lie
+        return ""  # reinterprets the bytes, so the result depends on the layout
     if isinstance(node.target, OpOverload):
         return schema_of(node.target).name.rpartition("::")[2]
     return "getitem" if getattr(node.target, "__name__", "") == "getitem" else ""
@@ -250,19 +250,19 @@ def _writes_contiguous(node: fx.Node) -> bool:
     """True for a call whose result is contiguous whatever the strides of its operands."""
     name = _name(node)
     if name == "cat":
-        return len(shape_key(node) or ()) not in (4, 5)  # these have no channels_last form
+        return len(shape_key(node) or ()) not in (4, 5)  # 4-D and 5-D results may be channels_last
     if name in ("clone", "contiguous"):
         return arguments(node)["memory_format"] is torch.contiguous_format
     return name in _CONTIGUOUS_RESULT
 
 
 def _makes_tensors(node: fx.Node) -> bool:
-    """True for the projection of a call that makes new tensors, such as the values of a max pool."""
+    """True for a projection of a call that creates new tensors, such as the values of a max pool."""
     return _name(node) == "getitem" and node.args[0].target not in VIEWS  # type: ignore[union-attr]
 
 
 def _outer_first(node: fx.Node) -> list[int]:
-    """The dimensions by falling stride, symbolic strides by their hints."""
+    """The dimensions by decreasing stride; symbolic strides count by their hints."""
     value = tensor_of(node)
     assert value is not None
     hints = [s if isinstance(s, int) else s.node.hint or 1 for s in value.stride()]

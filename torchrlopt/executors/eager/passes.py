@@ -1,8 +1,8 @@
-"""What the eager executor does to a lowered graph: a list of named passes, each with what it rests on.
+"""The eager executor's passes over a lowered graph: a list of named passes with their preconditions.
 
-A pass needs some facts about the program, makes some true and may end others. `checked_order` refuses a list
-in which a fact is needed before it is true or after it has ended, so a pass in the wrong place is found when
-this module is imported, not when some model comes out wrong.
+A pass needs some facts about the program, establishes some and may end others. `checked_order` rejects a list
+in which a fact is needed before it holds or after it has ended, so a misplaced pass fails when this module is
+imported, not when some model gives wrong results.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from torchrlopt.executors.weights.widening import compute_in_float64
 
 
 class Fact(enum.Enum):
-    """What may hold of a program between two passes."""
+    """What may hold for a program between two passes."""
 
     VALUES = "placeholders and calls carry in meta['val'] the tensor of the original program"
     OVERLOADS = "calls name ATen overloads"
@@ -64,19 +64,19 @@ class Program:
     """A lowered graph on its way through the passes.
 
     Attributes:
-        module: the whole graph; after the split what it was split from.
-        static: names of the placeholders that are the same at every call.
+        module: the whole graph; after the split, the graph that was split.
+        static: names of the placeholders that are the same in every call.
         is_real: whether rounding may differ from the original's.
         finite: the values that are finite as long as the inputs and the weights are.
         convolutions: the packed convolutions.
-        channels_last: the values that were found to lie in channels_last, behind packed convolutions.
-        needs_finite: names of the inputs that have to be finite, and the sum that is finite if all weights
-            are; None where every kernel is right for every operand.
+        channels_last: the values found to be in channels_last, after packed convolutions.
+        needs_finite: names of the inputs that must be finite, and the sum that is finite if all weights are;
+            None if every kernel is correct for every operand.
         split: prologue and main part.
-        gathered: the main part with calls of our kernels gathered; None where there are none to gather.
-        guard: when the main part is right; None: always.
-        is_on_cuda: whether an argument of the main part is on a CUDA device; None: nobody has looked.
-        origins: for the nodes of the main part, the names of the ONNX nodes whose work they do.
+        gathered: the main part with our kernels grouped into sequences; None if there are none to group.
+        guard: checks whether the main part is correct for given arguments; None if it always is.
+        is_on_cuda: whether an argument of the main part is on a CUDA device; None if not determined yet.
+        origins: maps each node of the main part to the names of the ONNX nodes it implements.
     """
 
     module: fx.GraphModule
@@ -94,18 +94,18 @@ class Program:
 
     @property
     def graph(self) -> fx.Graph:
-        """The graph that runs at every call, with one call for each kernel."""
+        """The graph that runs in every call, with one call per kernel."""
         return self.module.graph if self.split is None else self.split.main.graph
 
     @property
     def parts(self) -> Split:
-        """The two parts; asked for after the split only."""
+        """The two parts; valid only after the split."""
         assert self.split is not None, "the program is still in one piece"
         return self.split
 
     @property
     def mains(self) -> tuple[fx.GraphModule, ...]:
-        """The main part in each of its forms, after the split."""
+        """All forms of the main part, after the split."""
         return (self.parts.main,) if self.gathered is None else (self.parts.main, self.gathered)
 
 
@@ -116,7 +116,7 @@ class Pass:
     Attributes:
         name: what it does.
         run: does it, in place.
-        needs: facts that have to hold before.
+        needs: facts that must hold before.
         gives: facts that hold afterwards.
         ends: facts that no longer hold afterwards.
     """
@@ -131,18 +131,18 @@ class Pass:
 LOWERED = frozenset(
     {Fact.VALUES, Fact.OVERLOADS, Fact.FUNCTIONAL, Fact.WHOLE, Fact.PLAIN_WEIGHTS, Fact.STRIDES}
 )
-"""What holds of a graph as it comes from the lowering."""
+"""The facts that hold for a freshly lowered graph."""
 
 
 def checked_order(passes: Iterable[Pass], facts: frozenset[Fact] = LOWERED) -> tuple[Pass, ...]:
-    """The passes, if they can run in this order.
+    """Return the passes if they can run in this order.
 
     Args:
         passes: in order.
-        facts: what holds before the first.
+        facts: what holds before the first pass.
 
     Raises:
-        LoweringError: a pass needs what does not hold where it stands.
+        LoweringError: a pass needs a fact that does not hold at its position.
     """
     given = tuple(passes)
     for each in given:
@@ -159,7 +159,7 @@ def checked_order(passes: Iterable[Pass], facts: frozenset[Fact] = LOWERED) -> t
 
 
 def run_passes(program: Program, passes: Iterable[Pass]) -> None:
-    """Run the passes one after the other on a program, in place."""
+    """Run the passes in order on a program, in place."""
     for each in passes:
         each.run(program)
 
@@ -168,13 +168,13 @@ def run_passes(program: Program, passes: Iterable[Pass]) -> None:
 
 
 def _widen_half(program: Program) -> None:
-    """Compute in float32 what is slow in float16, where rounding may differ."""
+    """Compute in float32 what is slow in float16, if rounding may differ."""
     if program.is_real:
         compute_half_in_float32(program.module, program.static)
 
 
 def _widen_weights(program: Program) -> None:
-    """Compute expressions over weights in float64, where rounding may differ."""
+    """Compute expressions over weights in float64, if rounding may differ."""
     if program.is_real:
         compute_in_float64(program.module, program.static)
 
@@ -188,7 +188,7 @@ def _flatten_single_pixels(program: Program) -> None:
 
 
 def _find_finite(program: Program) -> None:
-    """Find the values behind which kernels for finite operands may be used, where rounding may differ."""
+    """Find the values after which kernels for finite operands may be used, if rounding may differ."""
     if program.is_real:
         program.finite = finite_nodes(program.graph, static_nodes(program.graph, program.static))
 
@@ -205,7 +205,7 @@ def _use_attention(program: Program) -> None:
 
 
 def _pack_convolutions(program: Program) -> None:
-    """Pack convolutions, but only where the strides are known that have to be restored afterwards."""
+    """Pack convolutions, but only if the strides to restore afterwards are known."""
     graph = program.graph
     if all("val" in node.meta for node in graph.nodes if node.op in ("placeholder", "call_function")):
         static = static_nodes(graph, program.static)
@@ -231,7 +231,7 @@ def _remove_unread(program: Program) -> None:
 
 
 def _note_what_must_be_finite(program: Program) -> None:
-    """Note the inputs that the chosen kernels need to be finite, and add up the weights."""
+    """Record the inputs that the chosen kernels need to be finite, and sum the weights."""
     graph = program.graph
     guarded = fused_if_finite(graph)
     if not guarded:
@@ -246,10 +246,10 @@ def _note_what_must_be_finite(program: Program) -> None:
 
 
 def _split_weights(program: Program) -> None:
-    """Split the expressions over weights off, the packing of weights and their sum among them."""
+    """Split off the expressions over weights, including the packing of weights and their sum."""
     watched, total = program.needs_finite or (frozenset(), None)
     program.split = split_prologue(program.module, program.static, () if total is None else (total,))
-    if program.is_real:  # otherwise nothing was composed
+    if program.is_real:  # otherwise no weights were folded
         refuse_overflows(program.split.prologue)
     if program.needs_finite is not None:
         program.guard = guard_of(program.split, watched, total)
@@ -274,7 +274,7 @@ def _use_builtins(program: Program) -> None:
 
 
 def _forget_values(program: Program) -> None:
-    """Drop what nodes carry: fake values keep all that the program was traced with alive."""
+    """Drop node metadata: the fake values keep everything from tracing alive."""
     program.origins = {node.name: node.meta.get(ORIGIN, ()) for node in program.graph.nodes}
     for part in (*program.mains, program.parts.prologue):
         for node in part.graph.nodes:
@@ -282,16 +282,16 @@ def _forget_values(program: Program) -> None:
 
 
 _GRAPH = frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.FUNCTIONAL, Fact.WHOLE})
-"""What every pass needs that looks at the whole graph."""
+"""The facts that every pass over the whole graph needs."""
 
 PASSES = checked_order(
     (
         Pass("widen_half", _widen_half, _GRAPH | {Fact.PLAIN_WEIGHTS}),
-        # A packed weight is opaque, so arithmetic over weights is widened before.
+        # A packed weight is opaque, so arithmetic over weights is widened first.
         Pass("widen_weights", _widen_weights, _GRAPH | {Fact.PLAIN_WEIGHTS}),
-        # A copy between a product and its activation would keep the two from being fused.
+        # A copy between a product and its activation would prevent fusing the two.
         Pass("drop_copies", _drop_copies, _GRAPH | {Fact.PLAIN_WEIGHTS}, gives=frozenset({Fact.NO_COPIES})),
-        # It makes products, and what they give may be finite too.
+        # It creates products, whose results may be finite too.
         Pass(
             "flatten_single_pixels",
             _flatten_single_pixels,
@@ -304,8 +304,7 @@ PASSES = checked_order(
             _GRAPH | {Fact.PLAIN_WEIGHTS, Fact.NO_COPIES, Fact.FLAT},
             gives=frozenset({Fact.FINITE}),
         ),
-        # A packed linear reads and writes what the original did, so it is chosen while strides are as they
-        # were.
+        # A packed linear reads and writes the original strides, so it is chosen before strides change.
         Pass(
             "pack_linears",
             _pack_linears,
@@ -334,9 +333,9 @@ PASSES = checked_order(
             _GRAPH | {Fact.PACKED_LINEARS, Fact.PACKED_CONVOLUTIONS, Fact.STRIDES},
             gives=frozenset({Fact.ALL_READ}),
         ),
-        # A max pool is called another way where nobody reads its places.
+        # A max pool is called differently if nobody reads its indices.
         Pass("use_pixel_kernels", _use_pixel_kernels, _GRAPH | {Fact.STRIDES, Fact.ALL_READ}),
-        # The sum that is added here is read by nobody until the split makes it a result of the prologue.
+        # The sum added here has no readers until the split makes it a result of the prologue.
         Pass(
             "note_what_must_be_finite",
             _note_what_must_be_finite,
@@ -350,13 +349,13 @@ PASSES = checked_order(
             gives=frozenset({Fact.APART}),
             ends=frozenset({Fact.WHOLE}),
         ),
-        # Before memory is used again: a graph in which a call writes over an operand is not gathered.
+        # Before memory is reused: a graph with in-place calls cannot be grouped into sequences.
         Pass(
             "gather_kernels",
             _gather_kernels,
             frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.FUNCTIONAL, Fact.ALL_READ, Fact.APART}),
         ),
-        # A result of the prologue is kept for later calls: nothing may be written over it.
+        # Results of the prologue are kept for later calls and must not be overwritten.
         Pass(
             "reuse_memory",
             _reuse_memory,
@@ -383,4 +382,4 @@ PASSES = checked_order(
         ),
     )
 )
-"""The passes of the eager executor in the order in which they run."""
+"""The passes of the eager executor, in order."""

@@ -1,9 +1,9 @@
-"""Calls of our kernels that follow on each other become one call.
+"""Groups consecutive calls of our kernels into one call.
 
-A network of small convolutions spends microseconds between two of them: in Python, in making a tensor, in
-waking up threads. `csrc/kernels/sequence.h` runs many in one parallel region, on memory that was shared out
-before. What lies between them and is pointwise on images or rows, a part of them, or looks at the same
-numbers with other sizes, comes along.
+In a network of small convolutions, each call costs microseconds: in Python, for allocating a tensor, for
+waking up threads. `csrc/kernels/sequence.h` runs many calls in one parallel region, on memory planned in
+advance. A sequence also includes operations between the kernels if they are pointwise on images or rows,
+slices, or views with other sizes.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _ROOMS = WRITERS | {ROOM, indirect.joined}
 
 _PACKED = frozenset({packing.CONVOLUTION, packing.CONVOLUTION_ADD})
 _MAKE_IMAGES = (KERNELS | _PACKED | {indirect.joined}) - {LINEAR}
-"""Their results lie in channels_last."""
+"""Their results are in channels_last."""
 
 _SMALL_BYTES = 16 << 20
-"""Where values take less memory at a time, it does not matter when a sequence begins."""
+"""If values take less memory than this at a time, it does not matter when a sequence starts."""
 
 _RANKS_OF_ROWS = (2, 3)
-"""As `is_of_rows` of csrc/kernels/shapes.h has it."""
+"""Must match `is_of_rows` in csrc/kernels/shapes.h."""
 
 
 class _Pointwise(NamedTuple):
-    """What is done to an image or rows, by its name in `_C.POINTWISE_OPERATIONS`, and what follows it."""
+    """A pointwise operation, by its name in `_C.POINTWISE_OPERATIONS`, and the activation that follows it."""
 
     name: str
     image: fx.Node
@@ -63,14 +63,14 @@ class _Pointwise(NamedTuple):
 
 
 def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
-    """A copy of a graph in which calls of kernels are gathered; None where there are none to gather.
+    """A copy of a graph with kernel calls grouped into sequences; None if there are none to group.
 
     Args:
-        module: the part of a graph that runs at every call, with `meta["val"]` and ATen's overloads.
+        module: the part of a graph that runs in every call, with `meta["val"]` and ATen overloads.
     """
     graph = module.graph
     dtypes = Counter(node.meta["val"].dtype for node in graph.nodes if node.target in KERNELS)
-    # A sequence is of one type of numbers: of the one that most calls of the graph have.
+    # A sequence has one dtype: the most common one among the kernel calls of the graph.
     dtype, num_kernels = dtypes.most_common(1)[0] if dtypes else (torch.float32, 0)
     taken = {
         node
@@ -83,7 +83,7 @@ def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
         return None
     between = _between(graph, dtype)
     taken |= between.keys()
-    # What comes before a long sequence may be many large values. Then sequences begin as early as they can.
+    # Many large values may be live before a long sequence. If so, start sequences as early as possible.
     most = max(cpu_bytes_of_calls(graph), _SMALL_BYTES)
     made = _gathered(module, set(taken), between, is_early=False)
     if made is not None and cpu_bytes_of_calls(made) > most:
@@ -117,13 +117,13 @@ def _gathered(
 
 
 class _Found:
-    """What our kernels make and read, as far as a graph has been gone through.
+    """The values that our kernels compute and read, up to the current node of the graph.
 
     Attributes:
-        images: lie in channels_last.
-        rows: lie as rows of numbers next to each other, of two axes or three.
-        made: these, and single pixels and numbers of any axes.
-        between: what is pointwise on images and rows; and, with None, views and splits of what kernels make.
+        images: values in channels_last.
+        rows: values with 2 or 3 axes laid out as contiguous rows.
+        made: both of these, and single pixels and contiguous values with any number of axes.
+        between: pointwise operations on images and rows; maps views and splits of kernel results to None.
     """
 
     def __init__(self, graph: fx.Graph, dtype: torch.dtype) -> None:
@@ -138,10 +138,10 @@ class _Found:
         self._dtype = dtype
 
     def can_be_other(self, node: Any, image: fx.Node) -> bool:
-        """Whether a value can be a second operand of the same sizes.
+        """Whether a value can be the second operand, with the same sizes.
 
-        Rows that others make have to be contiguous, and no inputs of the graph: a kernel reads no
-        parameter.
+        Rows computed by other operators must be contiguous and must not be inputs of the graph, because
+        kernels do not accept parameters.
         """
         if shape_key(node) != shape_key(image):
             return False
@@ -151,7 +151,7 @@ class _Found:
         return is_made and indirect.are_for(tensor_of(node), self._dtype) and is_contiguous(node)
 
     def lying_as(self, node: fx.Node) -> set[fx.Node] | None:
-        """What lies as this node's result does."""
+        """The set of values with the same layout as this node's result."""
         return next((each for each in (self.images, self.rows) if node in each), None)
 
     def add(self, node: fx.Node, given: _Pointwise | None, lying: set[fx.Node] | None = None) -> None:
@@ -162,7 +162,7 @@ class _Found:
 
 
 def _between(graph: fx.Graph, dtype: torch.dtype) -> dict[fx.Node, _Pointwise | None]:
-    """What is pointwise on what kernels make; and, with None, views and splits of it."""
+    """Pointwise operations on kernel results; maps views and splits of them to None."""
     found = _Found(graph, dtype)
     for node in graph.nodes:
         if node.op != "call_function":
@@ -182,10 +182,10 @@ def _between(graph: fx.Graph, dtype: torch.dtype) -> dict[fx.Node, _Pointwise | 
 
 
 def _can_view(view: fx.Node, found: _Found) -> bool:
-    """Whether a view is of a tensor without gaps, in the order of its axes."""
+    """Whether a view is of a tensor without gaps, with axes in memory order."""
     base = cast("fx.Node", view.args[0])
     sizes = _sizes(view)
-    is_plain = base.target is not operator.getitem  # a part has gaps
+    is_plain = base.target is not operator.getitem  # a slice has gaps
     is_pixel = (shape_key(base) or ())[2:] == (1, 1)
     return (
         sizes is not None
@@ -202,13 +202,13 @@ def _sizes(view: fx.Node) -> tuple[int, ...] | None:
 
 
 def _channel_axis(image: Any) -> int:
-    """That of channels: of rows the last one."""
+    """The channel axis; for rows, the last axis."""
     rank = len(shape_key(image) or ())
     return 1 if rank == 4 else rank - 1
 
 
 def _is_by_channels(split: fx.Node) -> bool:
-    """Whether a split of an image or of rows is by numbers of channels."""
+    """Whether a split of an image or of rows is along the channels, with fixed sizes."""
     axis = _channel_axis(split.args[0])
     rank = len(shape_key(split.args[0]) or ())
     is_plain = arguments(split)["dim"] in (axis, axis - rank)
@@ -217,13 +217,13 @@ def _is_by_channels(split: fx.Node) -> bool:
 
 
 def _widths(split: fx.Node) -> list[Any]:
-    """Numbers of channels of the parts."""
+    """Number of channels of each part."""
     axis = _channel_axis(split.args[0])
     return [part.shape[axis] for part in split.meta["val"]]
 
 
 def _pointwise(node: fx.Node, found: _Found) -> _Pointwise | None:
-    """What is pointwise at a node; None for what is something else."""
+    """The pointwise operation at a node; None for anything else."""
     shape = shape_key(node)
     if shape is None:
         return None
@@ -251,7 +251,7 @@ def _pointwise(node: fx.Node, found: _Found) -> _Pointwise | None:
 
 
 def _room(node: fx.Node) -> fx.Node | None:
-    """The room into which a node writes, or others have; None where there is none."""
+    """The concat buffer that a node writes into, or that others have filled; None if there is none."""
     if node.target is indirect.joined:
         return node.all_input_nodes[0]
     place = place_of(node)
@@ -259,7 +259,7 @@ def _room(node: fx.Node) -> fx.Node | None:
 
 
 def _reads(node: fx.Node) -> list[fx.Node]:
-    """What a node reads: of a room that is whole the room, into which others have written before."""
+    """The values a node reads; for a completed concat buffer only the buffer, which others have written."""
     return node.all_input_nodes[:1] if node.target is indirect.joined else node.all_input_nodes
 
 
@@ -269,14 +269,14 @@ def _gather(
     made: fx.Graph,
     new: dict[fx.Node, fx.Node],
 ) -> None:
-    """Put a call of a sequence into the new graph."""
+    """Add a sequence call for a group to the new graph."""
     members = set(group)
     read = list(dict.fromkeys(x for node in group for x in _reads(node) if x not in members))
     written = dict.fromkeys(place[0] for node in group if (place := place_of(node)) is not None)
     rooms = [room for room in written if room not in members]
     operands = [x for x in read if x not in rooms]
     inputs = [*operands, *rooms]
-    given = {node for node in group if _room(node) in inputs}  # they are written into, or have been
+    given = {node for node in group if _room(node) in inputs}  # write into a concat buffer, or complete one
     outputs = [node for node in group if node not in given and not members.issuperset(node.users)]
     number = {node: at for at, node in enumerate((*inputs, *group))}
     program = Program(
@@ -325,7 +325,7 @@ def _instruction(node: fx.Node, number: Mapping[fx.Node, int], pointwise: _Point
         name, given = "view", given._replace(numbers=_sizes(node) or ())
     else:
         done = _Pointwise("activate", x, None, NONE) if function is indirect.fill else pointwise
-        assert done is not None  # nothing else is taken
+        assert done is not None  # nothing else is in `taken`
         other = -1 if done.other is None else number[done.other]
         name, x, given = "pointwise", done.image, given._replace(other=other, numbers=done.numbers)
     operation = _C.KERNEL_OPERATIONS.index(name)

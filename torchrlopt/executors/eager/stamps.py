@@ -1,8 +1,8 @@
-"""Reads the clock between the calls of a lowered graph: what each call takes where it stands in the program.
+"""Reads the clock between the calls of a lowered graph: how long each call takes within the program.
 
 The calls run in a copy of the graph that reads the clock after every call (40 ns on a CPU), so layouts,
-caches, memory reuse and the dispatch of Python are those of the original. On a CUDA device every reading
-waits for the device; a call is then charged with its launch and its kernels, one after the other.
+caches, memory reuse and Python's dispatch overhead match the original. On a CUDA device every reading
+synchronises, so a call is charged with its launch plus its kernels.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.generated_code import checked
 
-_REPEATS = 3  # of a call at once, to see what it takes with warm caches
+_REPEATS = 3  # back-to-back runs of a call, to time it with warm caches
 
 
 class Stamped:
-    """A lowered graph that tells when each of its calls ended.
+    """A lowered graph that reports when each of its calls ended.
 
     Args:
         lowered: from the eager executor.
         clock: of the device that the graph runs on.
 
     Attributes:
-        origins: for each timed call, the names of the ONNX nodes whose work it does; empty where it only
-            moves data between the others.
+        origins: for each timed call, the names of the ONNX nodes it implements; empty if it only moves data
+            between the others.
         sources: for each timed call, positions of the timed calls whose results it reads.
 
     Raises:
-        UnsupportedError: the callable of another executor, which runs in one piece.
+        UnsupportedError: the callable of another executor, which runs as a whole.
     """
 
     def __init__(self, lowered: Lowered, clock: Clock) -> None:
@@ -60,7 +60,7 @@ class Stamped:
             args: inputs of the captured graph.
 
         Returns:
-            Nanoseconds of each timed call, the reading of the clock included, and of the whole run.
+            Nanoseconds of each timed call, including the clock reading, and of the whole run.
         """
         start = self._clock()
         _, stamps = self._module.forward(*self._lowered.arguments(args))
@@ -68,12 +68,12 @@ class Stamped:
         return [after - before for before, after in itertools.pairwise(stamps)], end - start
 
     def warm(self, args: Sequence[Any]) -> list[int]:
-        """Nanoseconds of each timed call when it is repeated at once; results are not those of the graph."""
+        """Nanoseconds of each timed call, repeated back to back; results are not those of the graph."""
         return _Repeating(self._lowered.main, self._clock).times(self._lowered.arguments(args))
 
 
 def _with_clock(main: fx.GraphModule, clock: Clock) -> fx.GraphModule:
-    """The graph with a reading of the clock before the first call and after each."""
+    """The graph with a clock reading before the first call and after every call."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     stamps: list[fx.Node] = []
@@ -91,7 +91,7 @@ def _with_clock(main: fx.GraphModule, clock: Clock) -> fx.GraphModule:
 
 
 class _Repeating(fx.Interpreter):
-    """Runs a graph, every call several times in a row."""
+    """Runs a graph, repeating every call several times."""
 
     def __init__(self, module: fx.GraphModule, clock: Clock) -> None:
         super().__init__(module)
@@ -99,13 +99,13 @@ class _Repeating(fx.Interpreter):
         self._times: list[int] = []
 
     def times(self, args: Sequence[Any]) -> list[int]:
-        """Nanoseconds of the quickest repeat of each call."""
+        """Nanoseconds of the fastest repeat of each call."""
         self._times = []
         self.run(*args)
         return self._times
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run a node; calls again and again."""
+        """Run a node; calls are repeated."""
         if n.op not in ("call_function", "call_method", "call_module"):
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)

@@ -1,1 +1,1 @@
-"""What a runtime does for the first time happens in a process of its own, which it may crash."""
+"""Runs what a runtime does for the first time in a separate process, which may crash."""

@@ -1,8 +1,8 @@
-"""Has a process of its own do what may crash, hang, or take all memory.
+"""Runs tasks that may crash, hang or exhaust memory in a separate process.
 
-The process is a Python of its own, which imports the runtime and little else (`child.py`): never the user's
-script, nor torch. It ends when its socket is closed, and so with this process, however that ends. It has a
-session of its own, so that Ctrl-C in a terminal reaches this process only.
+The process is a fresh Python that imports the runtime and little else (`child.py`), never the user's script
+or torch. It ends when its socket is closed, and thus with this process, however that ends. It has its own
+session, so Ctrl-C in a terminal reaches this process only.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from torchrlopt.executors.isolation.packet import Arrays, pack
 from torchrlopt.processes import ending, module_path, python_executable
 
 _CHILD = Path(__file__).with_name("child.py")
-_START_S = 120.0  # imports from a slow disk, on a machine that is busy with other things
-_MOST_BYTES = 1 << 17  # of an answer, with the escapes of JSON
+_START_S = 120.0  # imports from a slow disk, on a busy machine
+_MOST_BYTES = 1 << 17  # of an answer, including JSON escapes
 _STDERR_BYTES = 1 << 16
 _STDERR = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What is to be done.
+    """A task for the process.
 
     Attributes:
-        what: a function of the module: takes `header` and `arrays`, gives a JSON-able dictionary. An error of
-            the runtime is an answer as well: its text under "error".
-        header: JSON-able.
+        what: name of a function in the module; it takes `header` and `arrays` and returns a JSON-serialisable
+            dictionary. An error of the runtime is also an answer, with its text under "error".
+        header: JSON-serialisable.
         arrays: contiguous.
-        seconds: wall time, after which it counts as hanging.
-        memory_bytes: that it may take beyond its arrays.
+        seconds: wall time after which the task counts as hanging.
+        memory_bytes: memory limit in addition to the arrays.
     """
 
     what: str
@@ -53,13 +53,13 @@ class Task:
 
 
 class Death(Exception):  # noqa: N818  # it is an answer
-    """The process did not come to an answer.
+    """The process ended without an answer.
 
     Args:
-        how: what it did, as "its process ended with SIGSEGV".
-        detail: the last line that it has written to its standard error; empty where there is none.
-        is_lasting: whether the same task is expected to do the same again: a lack of memory may be over, a
-            time that is many times what a task takes is none of a busy machine.
+        how: what happened, such as "its process ended with SIGSEGV".
+        detail: the last line on its standard error; empty if there is none.
+        is_lasting: whether the same task is expected to fail again. A lack of memory may be temporary; a
+            timeout many times longer than the task takes is not explained by a busy machine.
     """
 
     def __init__(self, how: str, detail: str = "", is_lasting: bool = True) -> None:
@@ -70,11 +70,11 @@ class Death(Exception):  # noqa: N818  # it is an answer
 
 
 class IsolatedProcess:
-    """A process for tasks with one runtime, begun when there is one; safe for threads.
+    """A process for tasks with one runtime, started with the first task; thread-safe.
 
     Args:
-        module: path of the file with the functions of tasks, which is run without the package around it: it
-            may import numpy, and the functions the runtime.
+        module: path of the file with the task functions. It is run without the package around it: it may
+            import numpy, and its functions the runtime.
     """
 
     def __init__(self, module: Path) -> None:
@@ -85,20 +85,20 @@ class IsolatedProcess:
         _PROCESSES.add(self)
 
     def do(self, task: Task) -> dict[str, Any]:
-        """What the function gives.
+        """Run a task and return its answer.
 
         Raises:
-            Death: it gives nothing.
-            UnsupportedError: no process could be begun.
-            OSError: there is no memory for the arrays.
+            Death: the process ended without an answer.
+            UnsupportedError: no process could be started.
+            OSError: there is not enough memory for the arrays.
         """
         with self._lock:
             try:
                 answer = self._asked(task) if self._other is not None else None
-                if answer is None:  # it was idle for long and has gone, or somebody has ended it
+                if answer is None:  # it exited after being idle, or somebody killed it
                     self._begin()
                     answer = self._asked(task)
-            except BaseException:  # of all kinds: Ctrl-C must leave no task behind
+            except BaseException:  # any kind, because Ctrl-C must not leave a task behind
                 self.end()
                 raise
             if answer is None:
@@ -107,14 +107,14 @@ class IsolatedProcess:
             return self._outcome(answer)
 
     def end(self) -> None:
-        """End the process, in whatever it is; the next task begins another one."""
+        """End the process, whatever it is doing; the next task starts a new one."""
         if self._other is not None:
             self._other.close()
             os.close(self._stderr)
         self._other = None
 
     def forget(self) -> None:
-        """In a fork: the process works for the parent, of which another thread may have held the lock."""
+        """Drop the process in a fork: it belongs to the parent, where another thread may hold the lock."""
         self._lock = threading.Lock()
         self.end()
 
@@ -144,7 +144,7 @@ class IsolatedProcess:
                 )
             except OSError as error:
                 raise _no_process(str(error)) from error
-        with process:  # which ends as soon as it has forked, see `child.main`
+        with process:  # it exits as soon as it has forked, see `child.main`
             try:
                 ready = _message(ours, _START_S)
             except TimeoutError as error:
@@ -154,13 +154,13 @@ class IsolatedProcess:
             raise _no_process(_last_line(stderr) or "it ended before it was ready")
 
     def _asked(self, task: Task) -> dict[str, Any] | None:
-        """Status and answer of the process; None where the process has gone without.
+        """Status and answer of the process; None if the process ended without one.
 
         Raises:
-            Death: the time is over.
+            Death: the task timed out.
         """
         assert self._other is not None
-        os.lseek(self._stderr, 0, os.SEEK_SET)  # the offset is theirs, too
+        os.lseek(self._stderr, 0, os.SEEK_SET)  # the file offset is shared with the child
         descriptor = pack(task.header, task.arrays)
         try:
             text = json.dumps({"what": task.what, "memory_bytes": task.memory_bytes}).encode()
@@ -177,7 +177,7 @@ class IsolatedProcess:
     def _outcome(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         status = answer["status"]
         if status != 0:
-            # Who kills is the system, where memory runs out, or somebody at this machine.
+            # SIGKILL comes from the system when memory runs out, or from a user of this machine.
             raise Death(
                 f"its process {ending(status)}",
                 _last_line(self._stderr),
@@ -204,7 +204,7 @@ os.register_at_fork(after_in_child=_forget_those_of_the_parent)
 
 
 def _beyond_streams(end: socket.socket) -> socket.socket:
-    """A socket whose number is none of the standard streams, which the child has its own of."""
+    """Move a socket off the standard stream descriptors, which the child has its own of."""
     if end.fileno() > _STDERR:
         return end
     with end:
@@ -212,10 +212,10 @@ def _beyond_streams(end: socket.socket) -> socket.socket:
 
 
 def _message(other: socket.socket, seconds: float) -> dict[str, Any] | None:
-    """The next message; None where the other side has gone.
+    """The next message; None if the other side has closed the socket.
 
     Raises:
-        TimeoutError: there was none for so long.
+        TimeoutError: no message arrived in time.
     """
     other.settimeout(seconds)
     try:
@@ -242,7 +242,7 @@ def _no_process(reason: str) -> UnsupportedError:
 
 
 def _bounded_file() -> int:
-    """A file in memory that does not grow, whatever is written."""
+    """An in-memory file that cannot grow, whatever is written."""
     descriptor = os.memfd_create("torchrlopt", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, _STDERR_BYTES)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)

@@ -1,6 +1,6 @@
-"""Arrays and what is said about them, in memory that two processes share.
+"""Arrays and their metadata in memory shared by two processes.
 
-Both sides load this file; the child by its path, without the package around it.
+Both sides load this file; the child loads it by path, without the package around it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 Arrays = Mapping[str, NDArray[Any]]
 
 _LENGTH_BYTES = 8
-_ALIGNMENT = 64  # of a cache line: runtimes read weights where they are, with aligned vectors
+_ALIGNMENT = 64  # a cache line: runtimes read weights in place, with aligned vector loads
 
 
 def pack(header: Mapping[str, Any], arrays: Arrays) -> int:
-    """Write a packet; the memory is given back when the last of its descriptors is closed.
+    """Write a packet; the memory is freed when its last descriptor is closed.
 
     Args:
-        header: JSON-able.
+        header: JSON-serialisable.
         arrays: contiguous.
 
     Returns:
-        A descriptor of the memory, which belongs to the caller.
+        A descriptor of the memory, owned by the caller.
 
     Raises:
-        OSError: there is no memory for it.
+        OSError: there is not enough memory.
     """
     places: list[tuple[str, str, tuple[int, ...], int]] = []
     at = 0
@@ -42,7 +42,7 @@ def pack(header: Mapping[str, Any], arrays: Arrays) -> int:
     begin = _aligned(_LENGTH_BYTES + len(text))
     descriptor = os.memfd_create("torchrlopt", os.MFD_CLOEXEC)
     try:
-        # Written, not mapped: where memory runs out this is an error, and not a SIGBUS.
+        # Write instead of mapping: running out of memory then raises an error instead of SIGBUS.
         with os.fdopen(descriptor, "wb", closefd=False) as file:
             file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
             for (*_, place), array in zip(places, arrays.values(), strict=True):
@@ -56,7 +56,7 @@ def pack(header: Mapping[str, Any], arrays: Arrays) -> int:
 
 
 def unpack(descriptor: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read a packet. The arrays can be written to, which the other process does not see.
+    """Read a packet. The arrays are writable; the other process does not see the writes.
 
     Args:
         descriptor: is closed.

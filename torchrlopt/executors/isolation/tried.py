@@ -1,4 +1,4 @@
-"""Tasks that a runtime does for the first time: in a process of its own, unless it is known how they end."""
+"""Runs first-time tasks of a runtime in a separate process, unless their outcome is already known."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from torchrlopt.executors.isolation.isolated_process import Death, IsolatedProce
 def tried(
     process: IsolatedProcess, title: str, task: Task, doing: str, key: str, is_stored: bool
 ) -> dict[str, Any]:
-    """The answer to a task, from the process or from memory.
+    """The answer to a task, from the process or from the cache.
 
     Args:
-        process: does the task.
-        title: of the runtime, for people.
-        task: what is to be done.
-        doing: what that is, for people: "while it ...".
+        process: runs the task.
+        title: display name of the runtime.
+        task: the task.
+        doing: description of the task for messages: "while it ...".
         key: see `verdicts.key_of`.
-        is_stored: whether answers are looked for and kept on disk.
+        is_stored: whether to look up and store answers on disk.
 
     Raises:
-        LoweringError: it crashed, hung or was killed for its memory, now or at an earlier time; or the
-            runtime refused it.
+        LoweringError: the process crashed, hung or was killed for its memory use, now or earlier; or the
+            runtime rejected the task.
         UnsupportedError: see `IsolatedProcess.do`.
     """
     found = verdicts.known(key, is_stored)
@@ -40,7 +40,7 @@ def tried(
             raise LoweringError(
                 f"there is no memory to try {title} in a process of its own", got=error, is_bug=False
             ) from error
-        # What lacked memory may find it another day.
+        # Errors are not stored: one from a lack of memory may not recur.
         verdicts.remember(key, found, is_stored and "error" not in found["answer"])
     elif "death" in found:
         raise _error(title, doing, found, is_old=True)

@@ -1,6 +1,6 @@
-"""What is known of tasks that runtimes have done for the first time: what survived is not tried again.
+"""Remembers the outcomes of first-time tasks of runtimes, so that they are not tried again.
 
-In this process, and in a store on disk for the next ones, where `remember_in` has named one.
+Outcomes are kept in this process and, if `remember_in` has set a store, on disk for later processes.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 MAX_AGE_S = 7 * 86_400.0
-"""As long as verdicts of the clock (`judge/stored.py`). To try again costs a process that may be lost."""
+"""The same as for timing verdicts (`judge/stored.py`). A retry costs a process that may be lost."""
 
-_MOST = 4096  # that a process remembers; the oldest go first
+_MOST = 4096  # that a process remembers; the oldest are dropped first
 
 
 class Store(Protocol):
     """Keeps JSON objects on disk; see `plan.store.PlanStore`."""
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """What was put, or None."""
+        """Return what was put, or None."""
         ...
 
     def put(self, key: str, payload: Mapping[str, Any]) -> None:
-        """Keep it."""
+        """Store the payload."""
         ...
 
 
@@ -43,21 +43,21 @@ _KNOWN: dict[str, dict[str, Any]] = {}
 
 
 def remember_in(store: Callable[[], Store], machine: str) -> None:
-    """Keep verdicts on disk from now on.
+    """Store verdicts on disk from now on.
 
     Args:
-        store: gives the store, whose place may change.
-        machine: what this machine is: runtimes choose their code by the processor.
+        store: returns the store, whose location may change.
+        machine: identifies this machine, because runtimes choose code by processor.
     """
     _PLACE.store, _PLACE.machine = store, machine
 
 
 def key_of(parts: Mapping[str, Any], *data: bytes) -> str:
-    """SHA-256 over all that a verdict depends on.
+    """SHA-256 of everything that a verdict depends on.
 
     Args:
-        parts: JSON-able.
-        data: more of it.
+        parts: JSON-serialisable.
+        data: further data to hash.
     """
     digest = hashlib.sha256(json.dumps({**parts, "machine": _PLACE.machine}, sort_keys=True).encode())
     for each in data:
@@ -66,7 +66,7 @@ def key_of(parts: Mapping[str, Any], *data: bytes) -> str:
 
 
 def known(key: str, is_stored: bool) -> dict[str, Any] | None:
-    """What was remembered under a key, with "at", the time it was; None where that is nothing, or old.
+    """The verdict for a key, with its time under "at"; None if there is none or it is too old.
 
     Args:
         key: see `key_of`.
@@ -89,8 +89,8 @@ def remember(key: str, verdict: Mapping[str, Any], is_stored: bool) -> None:
 
     Args:
         key: see `key_of`.
-        verdict: JSON-able.
-        is_stored: whether on disk as well.
+        verdict: JSON-serialisable.
+        is_stored: whether to store it on disk as well.
     """
     found = {**verdict, "at": time.time()}
     _KNOWN[key] = found

@@ -1,1 +1,1 @@
-"""ONNX model to one ATen graph."""
+"""Lowers an ONNX model to one ATen graph."""

@@ -1,11 +1,11 @@
-"""Lowers what can be run of two models from files, around the operators that have no converter.
+"""Lowers as much as possible of two models from files, around the operators without a converter.
 
-Such an operator is cut out of both: what it reads become results, and what it makes become arguments. If the
-rest of a rewritten model makes the same results of the same arguments, then the operators are given the same
-and the models compute the same, whatever the operators do.
+Such an operator is cut out of both models: its inputs become results, and its outputs become arguments. If
+the rest of a rewritten model computes the same results from the same arguments, then the cut operators get
+the same inputs and the models are equivalent, whatever the operators do.
 
-An operator can only be cut out where both models have it. A node that was not rewritten has its name, its
-operator, its attributes and the number of its inputs still, since the writer puts the source's own node back.
+An operator can be cut out only if both models have it. A node that was not rewritten keeps its name,
+operator, attributes and number of inputs, because the writer puts the source's own node back.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from torchrlopt.plain_text import escaped
 from torchrlopt.torch_private.tensors import FakeTensorMode
 
 Passed = tuple[str, str, int]
-"""A value that torch has no tensor for: who reads it, the node or weight it is of, which output it is."""
+"""A value without a torch tensor: its reader, its producer node or weight, and the index of the output."""
 
-# What a converter may raise on attributes that make no sense (a division by alpha = 0, an unknown reduction).
+# Errors that converters may raise for invalid attributes (division by alpha = 0, an unknown reduction).
 _UNEXPECTED = (ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RuntimeError)
 
 
 @dataclasses.dataclass(frozen=True)
 class Around:
-    """What was lowered of a model.
+    """The lowered part of a model.
 
     Attributes:
-        module: takes the model's inputs, then the outputs of the nodes that were cut out, and returns the
-            model's outputs, then what those nodes read.
-        cut: names of the nodes that were cut out.
-        passed: what goes from one such node to another, or to the model's outputs, and is no tensor.
-        arguments: what the arguments of `module` are, in order, with fake tensors whose sizes are numbers.
+        module: takes the model's inputs, then the outputs of the cut nodes; returns the model's outputs, then
+            the inputs of the cut nodes.
+        cut: names of the cut nodes.
+        passed: values passed between cut nodes, or from them to the model's outputs, that are not tensors.
+        arguments: the values behind the arguments of `module`, in order, with fake tensors of concrete sizes.
     """
 
     module: fx.GraphModule
@@ -56,18 +56,18 @@ class Around:
 
 
 _Pairs = Mapping[str, tuple[onnx_ir.Node, onnx_ir.Node]]
-"""The nodes that may be cut out, by name: in the source, and in the rewritten model."""
+"""The nodes that may be cut out, by name: (in the source, in the rewritten model)."""
 
 
 def lower_pair(source: onnx_ir.Model, rewritten: onnx_ir.Model) -> tuple[Around, Around]:
-    """Lower two models without the nodes of which either cannot be lowered, at the same sizes.
+    """Lower two models at the same sizes, without the nodes that cannot be lowered in either.
 
     Args:
-        source: from a file; its values are given shapes that are numbers.
-        rewritten: what was made of it; likewise.
+        source: from a file; its values are given concrete shapes.
+        rewritten: the result of rewriting it; likewise.
 
     Raises:
-        LoweringError: a node that was rewritten, or made, cannot be lowered.
+        LoweringError: a node that was rewritten or created cannot be lowered.
     """
     pairs = _pairs(source, rewritten)
     declared = [Declared(model) for model in (source, rewritten)]
@@ -86,20 +86,20 @@ def lower_pair(source: onnx_ir.Model, rewritten: onnx_ir.Model) -> tuple[Around,
 
 
 def lower_alone(model: onnx_ir.Model) -> Around:
-    """Lower all of a model at sizes that fit it.
+    """Lower a whole model at sizes that fit it.
 
     Args:
-        model: from a file; its values are given shapes that are numbers.
+        model: from a file; its values are given concrete shapes.
 
     Raises:
-        LoweringError: a node has no converter, at no sizes.
+        LoweringError: a node cannot be lowered at any sizes.
     """
     declared = Declared(model)
     sizes, cut = _fitting(model, {}, declared)
     declared.bind(sizes)
     if cut:
         try:
-            lower_model(model)  # raises, and says why
+            lower_model(model)  # raises the reason
         except _UNEXPECTED as error:
             raise LoweringError("attributes that make no sense", where=cut[0], got=error) from escaped(error)
     lowering = _Around(model, (), {}, sizes)
@@ -108,9 +108,9 @@ def lower_alone(model: onnx_ir.Model) -> Around:
 
 
 def _fitting(source: onnx_ir.Model, pairs: _Pairs, declared: Declared) -> tuple[Sizes, tuple[str, ...]]:
-    """The choice of sizes at which the fewest nodes cannot be lowered, and the names of these.
+    """The choice of sizes at which the fewest nodes cannot be lowered, and the names of those nodes.
 
-    Sizes that do not fit show in a node that cannot be lowered. Where two choices in a row leave the same
+    Sizes that do not fit show up as a node that cannot be lowered. If two successive choices leave the same
     nodes, these have no converter, whatever the sizes.
     """
     every = {str(node.name): (node, node) for node in source.graph} | dict(pairs)
@@ -125,14 +125,14 @@ def _fitting(source: onnx_ir.Model, pairs: _Pairs, declared: Declared) -> tuple[
 
 
 def _pairs(source: onnx_ir.Model, rewritten: onnx_ir.Model) -> _Pairs:
-    """The nodes that both models have, and need for their outputs."""
+    """The live nodes that both models have."""
     live, others = _live(source), {str(node.name): node for node in _live(rewritten)}
     found = ((node, others.get(str(node.name))) for node in source.graph if node in live)
     return {str(a.name): (a, b) for a, b in found if b is not None and _described(a) == _described(b)}
 
 
 def _is_tensor(value: onnx_ir.Value) -> bool:
-    """Whether a value is declared as a tensor that torch may have."""
+    """Whether a value is declared as a tensor that torch supports."""
     if not isinstance(value.type, onnx_ir.TensorType) or value.shape is None:
         return False
     try:
@@ -143,19 +143,19 @@ def _is_tensor(value: onnx_ir.Value) -> bool:
 
 
 def _described(node: onnx_ir.Node) -> tuple[object, ...]:
-    """What an unchanged node keeps. Bodies keep everything but the names of outside values that they read."""
+    """What an unchanged node keeps. In its bodies, only the names of outer values they read may change."""
     attributes = {
         name: "" if of_attribute(attribute) else attribute_text(attribute)
         for name, attribute in node.attributes.items()
     }
     domain = "" if node.domain == "ai.onnx" else node.domain
-    # Omitted operands at the end are not written.
+    # Trailing omitted operands are not written.
     num_inputs = max((index + 1 for index, value in enumerate(node.inputs) if value is not None), default=0)
     return domain, node.op_type, num_inputs, len(node.outputs), attributes
 
 
 def _live(model: onnx_ir.Model) -> set[onnx_ir.Node]:
-    """The nodes that the outputs need."""
+    """The nodes that the outputs depend on."""
     live: set[onnx_ir.Node] = set()
     waiting = [value.producer() for value in model.graph.outputs]
     while waiting:
@@ -167,7 +167,7 @@ def _live(model: onnx_ir.Model) -> set[onnx_ir.Node]:
 
 
 def _read_by(node: onnx_ir.Node) -> Iterator[onnx_ir.Value | None]:
-    """What a node reads, its subgraphs included; in an order that rewriting other nodes does not change."""
+    """The values a node reads, including its subgraphs, in an order unaffected by rewriting other nodes."""
     yield from node.inputs
     outside = set(outer_values(node)) | set(node.inputs)
     for graph in subgraphs(node):
@@ -177,13 +177,13 @@ def _read_by(node: onnx_ir.Node) -> Iterator[onnx_ir.Value | None]:
 
 
 class _Around(Lowering):
-    """A lowering without the nodes that are cut out, which notes those that have to be as well.
+    """A lowering without the cut nodes, which records further nodes that must be cut.
 
     Args:
-        model: whose input shapes are numbers.
+        model: with concrete input shapes.
         cut: names of the nodes to cut out.
-        pairs: the nodes that may be.
-        sizes: for what is not known of the outputs of these.
+        pairs: the nodes that may be cut out.
+        sizes: for unknown sizes of the cut nodes' outputs.
     """
 
     def __init__(self, model: onnx_ir.Model, cut: Sequence[str], pairs: _Pairs, sizes: Sizes) -> None:
@@ -200,7 +200,7 @@ class _Around(Lowering):
         self.done |= {node for node in model.graph if node not in live}
 
     def run(self) -> list[str]:
-        """Lower the model; names of further nodes that have to be cut out of it."""
+        """Lower the model; returns the names of further nodes that must be cut out of it."""
         self.add_inputs()
         for node in self.cut:
             self._stand_in_for(node)
@@ -209,15 +209,15 @@ class _Around(Lowering):
         return self.found
 
     def add_inputs(self) -> None:
-        """Declare the inputs that torch has tensors for; who reads another one has to be cut out."""
+        """Declare the inputs that torch supports; readers of others must be cut out."""
         for value in self.model.graph.inputs:
             is_weight = value.name in self.model.graph.initializers
             if not is_weight and _is_tensor(value):
                 self._add_argument(value, value)
 
     def convert(self, node: onnx_ir.Node) -> None:
-        """Emit the calls of a node; where that fails, arguments stand for its outputs."""
-        if node in self.cut:  # somebody reads an output that no argument can stand for
+        """Emit the calls of a node; if that fails, arguments replace its outputs."""
+        if node in self.cut:  # reached through an output that no argument can replace
             return
         try:
             super().convert(node)
@@ -232,7 +232,7 @@ class _Around(Lowering):
             self._stand_in_for(node)
 
     def _stand_in_for(self, node: onnx_ir.Node) -> None:
-        """Make arguments of those outputs of a node that are tensors of known types.
+        """Turn those outputs of a node that are tensors of known types into arguments.
 
         Either model may know the type: the file what it declares, the other what was inferred.
         """
@@ -243,7 +243,7 @@ class _Around(Lowering):
             if output.name and typed is not None and shaped is not None:
                 shape = [self.sizes.assumed(dim, axis) for axis, dim in enumerate(shaped.shape or ())]
                 like = onnx_ir.Value(name=output.name, type=typed.type, shape=onnx_ir.Shape(shape))
-                with contextlib.suppress(LoweringError):  # of a type that torch has not
+                with contextlib.suppress(LoweringError):  # torch lacks the type
                     self._add_argument(output, like)
 
     def _add_argument(self, value: onnx_ir.Value, like: onnx_ir.Value) -> None:
@@ -254,7 +254,7 @@ class _Around(Lowering):
         self.arguments.append((value, fake))
 
     def finish_around(self) -> Around:
-        """The module with what it leaves out."""
+        """The module and what it leaves out."""
         results: list[fx.Node] = []
         for index, value in enumerate(self.model.graph.outputs):
             results += self._results_of(value, f"output {index}")
@@ -265,7 +265,7 @@ class _Around(Lowering):
         return Around(self.module(), tuple(self.cut.values()), tuple(self.passed), tuple(self.arguments))
 
     def _results_of(self, value: onnx_ir.Value | None, reader: str) -> list[fx.Node]:
-        """The node that yields a value, in a list; none where it was cut out."""
+        """The node that yields a value, in a list; empty if it was cut out."""
         if value is None:
             return []
         producer = value.producer()

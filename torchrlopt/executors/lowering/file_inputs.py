@@ -1,7 +1,6 @@
-"""Inputs for the check of a file, drawn by what reads them: nobody has given examples.
+"""Draws inputs for checking a file according to how they are read, as there are no example inputs.
 
-A number that a model divides by is not zero, an index is inside its table, a target shape has as many
-elements as what is reshaped.
+A divisor is not zero, an index is within its table, a target shape keeps the number of elements.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import onnx_ir
 import torch
 
 NUM_ATTEMPTS = 3
-"""How many kinds of inputs there are, see `drawn`."""
+"""Number of kinds of inputs, see `drawn`."""
 
 _Draw = Callable[[onnx_ir.Node, int], "list[int] | range"]
-"""From a node and the number of elements: the elements of one of its inputs, or a range to draw from."""
+"""Maps a node and a number of elements to the elements of one of its inputs, or to a range to draw from."""
 
-# Nodes whose output has the elements of their first input, or some of them.
+# Nodes whose output contains elements of their first input.
 _PASS_ON = frozenset({
     "Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose",
     "Unsqueeze",
@@ -30,15 +29,15 @@ _MAX_DEPTH = 8  # of nodes that pass values on
 def drawn(
     arguments: Sequence[tuple[onnx_ir.Value, torch.Tensor]], seed: int, attempt: int = 0
 ) -> list[torch.Tensor]:
-    """Tensors for values of a model.
+    """Draw tensors for values of a model.
 
-    Floating point tensors are standard normal, or positive where they are factors of sizes; integers are what
-    their readers can take, else 0 or 1, valid as an index into almost anything.
+    Floating point tensors are standard normal, or positive if they are factors of sizes. Integers are drawn
+    to suit their readers; otherwise they are 0 or 1, which is valid as an index into almost anything.
 
     Args:
-        arguments: the values, with fake tensors whose sizes are numbers.
+        arguments: the values, with fake tensors of concrete sizes.
         seed: of the random generator.
-        attempt: 0, or with 1: integers that nothing is known about are all 1; with 2: all 0.
+        attempt: 0, or for integers without known constraints: 1 makes them all 1, 2 makes them all 0.
     """
     generator = torch.Generator().manual_seed(seed)
     others = (range(2), range(1, 2), range(1))[attempt]
@@ -68,7 +67,7 @@ def _drawn(
 
 
 def _readers(value: onnx_ir.Value, depth: int = 0) -> Iterator[tuple[onnx_ir.Node, int]]:
-    """The nodes that read a value, and in which slot; also those that read what others pass on of it."""
+    """The nodes that read a value, and the input slot; includes readers of values passed on from it."""
     for use in value.uses():
         yield use.node, use.idx
         is_passed_on = use.node.op_type in _PASS_ON and (use.idx == 0 or use.node.op_type == "Concat")
@@ -76,21 +75,21 @@ def _readers(value: onnx_ir.Value, depth: int = 0) -> Iterator[tuple[onnx_ir.Nod
             yield from _readers(use.node.outputs[0], depth + 1)
 
 
-# ---- what readers can take
+# ---- values that readers accept
 
 
 def _target(node: onnx_ir.Node, count: int) -> list[int]:
-    """The shape that the node is declared to give; else one dimension that takes all."""
+    """The declared output shape of the node; otherwise one dimension that takes all elements."""
     shape = node.outputs[0].shape
     if shape is not None and len(shape) == count and all(isinstance(dim, int) for dim in shape):
-        return [int(dim) for dim in shape]  # type: ignore[arg-type]  # asked for above
+        return [int(dim) for dim in shape]  # type: ignore[arg-type]  # checked above
     if node.op_type == "Expand" or not count:
         return [1] * count
     return [-1] + [1] * (count - 1)
 
 
 def _index(node: onnx_ir.Node, count: int) -> range:
-    """Indices into an axis of a known size; 0 where it is not known."""
+    """Indices into an axis of known size; 0 if the size is unknown."""
     table = node.inputs[0]
     axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
     if table is None or table.shape is None or not -len(table.shape) <= axis < len(table.shape):
@@ -100,11 +99,11 @@ def _index(node: onnx_ir.Node, count: int) -> range:
 
 
 def _parts(node: onnx_ir.Node, count: int) -> list[int]:
-    """Sizes of so many parts that are all of an axis of a known size."""
+    """Sizes of this many parts that add up to an axis of known size."""
     whole = node.inputs[0]
     axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
     known = whole is not None and whole.shape is not None and -len(whole.shape) <= axis < len(whole.shape)
-    size = whole.shape[axis] if known else None  # type: ignore[union-attr,index]  # asked for above
+    size = whole.shape[axis] if known else None  # type: ignore[union-attr,index]  # checked above
     total = size if isinstance(size, int) else count
     return [total // count + (index < total % count) for index in range(count)]
 
@@ -117,7 +116,7 @@ def _between(start: int, stop: int) -> _Draw:
     return lambda node, count: range(start, stop)
 
 
-# Numbers of elements and steps that may come as floating point numbers.
+# Element counts and steps that may be floating point.
 _OF_ANY_TYPE = frozenset({("OneHot", 1), ("Range", 0), ("Range", 1), ("Range", 2)})
 
 _DRAWS: Mapping[tuple[str, int], _Draw] = {

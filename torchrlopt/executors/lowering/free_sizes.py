@@ -1,7 +1,7 @@
-"""Numbers for the sizes that a model from a file leaves free, so that two models are run at the same sizes.
+"""Chooses numbers for the free sizes of a model from a file, so that two models run at the same sizes.
 
-Which numbers fit, only running the model shows: a U-Net wants heights that halve evenly, and exporters give
-sizes that have to be equal different names.
+Only running the model shows which numbers fit: a U-Net needs heights that halve evenly, and exporters give
+different names to sizes that must be equal.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Iterator, Mapping
 import onnx_ir
 
 _FIRST = 2
-_IMAGE = 32  # halves evenly five times, as far as detectors and U-Nets go
+_IMAGE = 32  # halves evenly five times, which is enough for detectors and U-Nets
 _LARGE_IMAGE = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """One choice.
+    """One choice of sizes.
 
     Attributes:
-        names: of sizes by name; sizes without one have that of their axis.
-        first: of the axis 0 where nothing else is known.
-        other: of the other axes where nothing else is known.
+        names: sizes by name; a size without a name uses the name of its axis.
+        first: for axis 0, if nothing else is known.
+        other: for other axes, if nothing else is known.
     """
 
     names: Mapping[str, int]
@@ -31,7 +31,7 @@ class Sizes:
     other: int
 
     def known(self, dim: object) -> int | None:
-        """The number of a dimension; None where it has no name that was given one."""
+        """The number for a dimension; None if it has no name with a number."""
         if isinstance(dim, int):
             return dim
         parts = _terms(dim)
@@ -40,7 +40,7 @@ class Sizes:
         return sum(found) if parts and len(found) == len(parts) else None
 
     def assumed(self, dim: object, axis: int) -> int:
-        """The number of a dimension, whether or not anything is known about it."""
+        """The number for a dimension, whether or not anything is known about it."""
         number = self.known(dim)
         if number is None:
             number = self.names.get(_axis(axis), self.other if axis else self.first)
@@ -48,7 +48,7 @@ class Sizes:
 
 
 def choices(model: onnx_ir.Model) -> Iterator[Sizes]:
-    """The choices that are worth a trial, in order; one where no size of an input is free."""
+    """The choices worth trying, in order; a single one if no input size is free."""
     axes: dict[str, int] = {}
     for value in model.graph.inputs:
         for axis, dim in enumerate(value.shape or ()):
@@ -56,7 +56,7 @@ def choices(model: onnx_ir.Model) -> Iterator[Sizes]:
                 for name in _terms(dim) or [_axis(axis)]:
                     if not name.isdecimal():
                         axes.setdefault(name, axis)
-    # All apart: a value that is given the wrong one of two sizes is found.
+    # All different, so that a value with the wrong one of two sizes is detected.
     yield Sizes({name: _FIRST + index for index, name in enumerate(axes)}, _FIRST, _FIRST + 1)
     if axes:
         for first, other in ((_FIRST, _IMAGE), (3, 3), (1, _LARGE_IMAGE), (1, 1)):
@@ -64,10 +64,10 @@ def choices(model: onnx_ir.Model) -> Iterator[Sizes]:
 
 
 class Declared:
-    """The shapes that a model declares, to be bound to one choice of sizes after another.
+    """The declared shapes of a model, to be bound to one choice of sizes after another.
 
     Args:
-        model: its values are given other shapes.
+        model: the shapes of its values are replaced.
     """
 
     def __init__(self, model: onnx_ir.Model) -> None:
@@ -76,7 +76,7 @@ class Declared:
         self.made = {value: value.shape for value in made if value.shape is not None}
 
     def bind(self, sizes: Sizes) -> None:
-        """Put numbers for the sizes of inputs, and for those of other values that follow from them."""
+        """Replace the sizes of inputs by numbers, and the sizes of other values that follow from them."""
         for value, shape in self.inputs.items():
             value.shape = onnx_ir.Shape([sizes.assumed(dim, axis) for axis, dim in enumerate(shape)])
         for value, shape in self.made.items():
@@ -87,9 +87,9 @@ class Declared:
 
 
 def _terms(dim: object) -> list[str]:
-    """The names, or numbers, that a size without a number is the sum of; none where it has no name.
+    """The names or numbers whose sum is a symbolic size; empty if it has no name.
 
-    Exporters of language models write `past + current` where they concatenate.
+    Exporters of language models write `past + current` for a concatenation.
     """
     name = dim.value if isinstance(dim, onnx_ir.SymbolicDim) else None
     return [] if name is None else [part.strip() for part in name.split("+")]

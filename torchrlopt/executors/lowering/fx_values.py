@@ -1,7 +1,7 @@
-"""What is known about the values of an FX graph before it runs: shapes, strides, arguments, purity.
+"""What is known statically about values of an FX graph: shapes, strides, arguments, purity.
 
-Every question answers None or False where the graph does not say: symbolic sizes are compared by their
-expressions and never guarded on.
+Every query returns None or False if the graph does not say: symbolic sizes are compared by their expressions
+and never guarded on.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torchrlopt.ops.onnx_types import dim_of
 from torchrlopt.torch_private.operators import OpOverload, schema_of
 from torchrlopt.torch_private.tensors import is_contiguous_or_false
 
-# Elementwise, though torch does not tag it so.
+# Elementwise, although torch does not tag it as pointwise.
 _UNTAGGED = frozenset({torch.ops.aten.hardswish.default})
 
 ORIGIN = "rlopt_origin"
-"""Key in a node's `meta`: names of the ONNX nodes whose work it does."""
+"""Key in a node's `meta`: the names of the ONNX nodes it implements."""
 
 
 def tensor_of(node: object) -> torch.Tensor | None:
-    """The tensor that stands for the node's value (`meta["val"]`), None where it is no single tensor."""
+    """The fake tensor of the node's value (`meta["val"]`); None if it is not a single tensor."""
     if not isinstance(node, fx.Node):
         return None
     value = node.meta.get("val")
@@ -32,13 +32,13 @@ def tensor_of(node: object) -> torch.Tensor | None:
 
 
 def shape_key(node: object) -> tuple[int | str, ...] | None:
-    """The shape with symbolic sizes as expressions; None when the node is no tensor."""
+    """The shape with symbolic sizes as expressions; None if the node is not a tensor."""
     value = tensor_of(node)
     return None if value is None else tuple(dim_of(dim) for dim in value.shape)
 
 
 def static_shape(node: object) -> tuple[int, ...] | None:
-    """The shape when every size is an int, else None."""
+    """The shape if every size is an int, otherwise None."""
     key = shape_key(node)
     if key is None or any(isinstance(dim, str) for dim in key):
         return None
@@ -46,7 +46,7 @@ def static_shape(node: object) -> tuple[int, ...] | None:
 
 
 def static_stride(node: object) -> tuple[int, ...] | None:
-    """The strides the original program gives the node's value, when every one is an int."""
+    """The strides of the node's value in the original program; None if any is symbolic."""
     value = tensor_of(node)
     if value is None or value.layout != torch.strided:
         return None
@@ -55,13 +55,13 @@ def static_stride(node: object) -> tuple[int, ...] | None:
 
 
 def is_contiguous(node: object) -> bool:
-    """True when the original program surely gives the node's value contiguous."""
+    """True if the node's value is known to be contiguous in the original program."""
     value = tensor_of(node)
     return value is not None and bool(is_contiguous_or_false(value))
 
 
 def arguments(node: fx.Node) -> dict[str, Any]:
-    """The arguments of a call of an `OpOverload` by name, defaults filled in."""
+    """The arguments of a call of an `OpOverload` by name, including defaults."""
     bound: dict[str, Any] = {}
     for position, argument in enumerate(schema_of(node.target).arguments):
         if position < len(node.args):
@@ -74,12 +74,12 @@ def arguments(node: fx.Node) -> dict[str, Any]:
 
 
 def only_user(node: fx.Node) -> fx.Node | None:
-    """The single node that reads this one, None when there are none or several."""
+    """The single node that reads this one; None if there are none or several."""
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 def ancestors(nodes: Collection[fx.Node]) -> set[fx.Node]:
-    """The nodes and all that they are computed from."""
+    """The nodes and everything they are computed from."""
     found: set[fx.Node] = set()
     waiting = list(nodes)
     while waiting:
@@ -91,12 +91,12 @@ def ancestors(nodes: Collection[fx.Node]) -> set[fx.Node]:
 
 
 def is_pure(node: fx.Node) -> bool:
-    """True for a call whose result depends on nothing but its arguments, and that changes none of them."""
+    """True for a call whose result depends only on its arguments and that modifies none of them."""
     target = node.target
     if not isinstance(target, OpOverload):
         return getattr(target, "__module__", None) == "_operator"
     if node.is_impure():
-        return False  # checks and the like: they must stay even though nothing reads them
+        return False  # assertions and the like must stay although nothing reads them
     return not schema_of(target).is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
 
 
@@ -106,13 +106,13 @@ def is_mutable(node: fx.Node) -> bool:
 
 
 def ints(values: Any) -> list[int] | None:
-    """The list of ints, None when one of them is symbolic or no int."""
+    """The list of ints; None if one of them is symbolic or not an int."""
     items = list(values)
     return items if all(isinstance(item, int) for item in items) else None
 
 
 def is_elementwise(target: Any) -> bool:
-    """True for an operator that computes each element of its result from the same place of its operands."""
+    """True for an operator that computes each element from the same position of its operands."""
     if not isinstance(target, OpOverload) or schema_of(target).is_mutable:
         return False
     return is_pointwise(target)

@@ -1,7 +1,7 @@
-"""Graph modules whose Python code is generated when it is asked for.
+"""Graph modules that generate their Python code on demand.
 
-`fx.GraphModule` generates it when it is made and whenever its graph is replaced: a tenth of a second for a
-ResNet-50, six times on the way to a callable, of which two are run.
+`fx.GraphModule` generates code when it is created and whenever its graph is replaced. That takes a tenth of a
+second for a ResNet-50, six times on the way to a callable, and only two of the results are run.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torchrlopt.torch_private.modules import LazyGraphModule
 
 
 def lazy_module(root: torch.nn.Module | dict[str, Any], graph: fx.Graph) -> fx.GraphModule:
-    """A module of the graph, which takes its attributes from `root`."""
+    """A module for the graph, which takes its attributes from `root`."""
     return _CheckedModule(root, graph)
 
 
 class _CheckedModule(LazyGraphModule):
-    """Checks the names of its graph whenever code is generated, whatever was done to the graph before."""
+    """Checks the names in its graph whenever code is generated, whatever changed the graph before."""
 
     def _real_recompile(self) -> PythonCode:
         checked(self.graph)
@@ -32,16 +32,16 @@ class _CheckedModule(LazyGraphModule):
 
 
 def forward_of(module: fx.GraphModule) -> Callable[..., Any]:
-    """The function of a module whose graph changes no more, with its code generated."""
+    """The function of a module whose graph is final, with its code generated."""
     LazyGraphModule.force_recompile(module)
     forward: Callable[..., Any] = module.forward
     return forward
 
 
 def seldom_called(module: fx.GraphModule) -> Callable[..., Any]:
-    """A function that does what the module does, whose graph changes no more; mostly it is called once.
+    """A function for a module whose graph is final and that is mostly called once.
 
-    The first call interprets the graph, which takes less time than to generate code. Later ones generate it.
+    The first call interprets the graph, which is faster than generating code. Later calls generate it.
     """
     calls = itertools.count()
 
@@ -49,7 +49,7 @@ def seldom_called(module: fx.GraphModule) -> Callable[..., Any]:
         if next(calls) > 0:
             return forward_of(module)(*args)
         interpreter = fx.Interpreter(module)
-        interpreter.extra_traceback = False  # errors are told as they are
+        interpreter.extra_traceback = False  # report errors unchanged
         return interpreter.run(*args)
 
     return run

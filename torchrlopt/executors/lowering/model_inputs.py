@@ -1,4 +1,4 @@
-"""Fake tensors for the inputs of a model that was read from a file: nothing is allocated for them."""
+"""Fake tensors for the inputs of a model read from a file; nothing is allocated."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torchrlopt.ops.emitter import Emitter
 from torchrlopt.ops.onnx_types import torch_dtype
 from torchrlopt.torch_private.dynamo import ConstantSource
 
-_HINT = 7  # example for a symbolic size; neither 0 nor 1, which are special
+_HINT = 7  # example value for a symbolic size; 0 and 1 are special
 
 
 def fake_input(emitter: Emitter, value: onnx_ir.Value) -> torch.Tensor:
-    """A fake tensor of the type of a value; symbolic dims get symbols of their own.
+    """A fake tensor with the type of a value; each symbolic dim gets its own symbol.
 
     Raises:
-        LoweringError: its type is not known, torch has no such element type, or it is too large to address.
+        LoweringError: its type is unknown, torch lacks the element type, or it is too large to address.
     """
     if value.shape is None:
         raise LoweringError("a graph input has no shape", got=value.name)
@@ -36,7 +36,7 @@ def fake_input(emitter: Emitter, value: onnx_ir.Value) -> torch.Tensor:
 
 
 def _symbol(emitter: Emitter) -> Any:
-    """A size that is not known; its source is numbered, since torch makes code of such names."""
+    """An unknown size; its source is numbered, because torch generates code from such names."""
     context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
     example = torch.empty(_HINT, dtype=torch.bool)
     return emitter.fake_mode.from_tensor(

@@ -1,4 +1,4 @@
-"""Makes one ATen graph of an ONNX model: puts original calls back where it can, and converts other nodes."""
+"""Lowers an ONNX model to one ATen graph: restores original calls if possible and converts other nodes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from torchrlopt.torch_private.tensors import FakeTensor, FakeTensorMode
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
 
-# What an opaque call may return besides None and objects, which no output of its node stands for.
+# What an opaque call may return, apart from None and objects, for which its node has no output.
 _RESULTS = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, bool, int, float)
 
-# They need the strides they were recorded with; a rewritten operand may have others.
+# These need the strides they were recorded with, which a rewritten operand may not have.
 _VIEWS = frozenset({aten.view.default, aten._unsafe_view.default})
 
 
@@ -42,10 +42,10 @@ def lower_captured(
 ) -> fx.GraphModule:
     """The ATen graph of a rewritten model, with the placeholders and outputs of the captured one.
 
-    Every node carries `meta["val"]`. `make` gives another kind of `Lowering`.
+    Every node carries `meta["val"]`. `make` creates another kind of `Lowering`.
 
     Raises:
-        LoweringError: a node can neither be put back nor converted.
+        LoweringError: a node can be neither restored nor converted.
     """
     placeholders = captured.aten.graph.find_nodes(op="placeholder")
     values = [node.meta.get("val") for node in captured.aten.graph.nodes]
@@ -64,7 +64,7 @@ def lower_captured(
 
 
 def lower_model(model: onnx_ir.Model, device: torch.device | None = None) -> fx.GraphModule:
-    """The ATen graph of a model that was read from a file: inputs and outputs are the model's.
+    """The ATen graph of a model read from a file: inputs and outputs are the model's.
 
     Args:
         model: the model.
@@ -81,7 +81,7 @@ def lower_model(model: onnx_ir.Model, device: torch.device | None = None) -> fx.
 
 
 class Lowering:
-    """One lowering: what each ONNX value has become."""
+    """One lowering; maps each ONNX value to what it was lowered to."""
 
     def __init__(self, model: onnx_ir.Model, emitter: Emitter, captured: Captured | None) -> None:
         opset = model.graph.opset_imports.get("", opsets.OLDEST)
@@ -100,13 +100,13 @@ class Lowering:
         for value in model.graph.initializers.values():
             self.by_name[str(value.name)] = value
             if value.const_value is not None:
-                with contextlib.suppress(LoweringError):  # raised where it is read, if it is
+                with contextlib.suppress(LoweringError):  # raised later, if the value is read
                     self.entries[value] = tensor_of(value.const_value)
         for node in model.graph:
             self.by_name |= {str(output.name): output for output in node.outputs if output.name}
 
     def add_placeholder(self, name: str, fake: Any) -> fx.Node:
-        """Declare an argument of the callable; its name becomes one in source."""
+        """Declare an argument of the callable; its name appears in generated source."""
         node = self.placeholders[name] = self.emitter.graph.placeholder(name)
         node.meta["val"] = fake
         return node
@@ -126,22 +126,22 @@ class Lowering:
             raise LoweringError("a graph input is none of the captured graph's", got=name)
 
     def add_inputs(self) -> None:
-        """Declare the inputs of a model from a file, numbered: no text of a file becomes source."""
+        """Declare the inputs of a model from a file, numbered: no text from the file becomes source code."""
         for value in self.model.graph.inputs:
             if value.name not in self.model.graph.initializers:
                 fake = fake_input(self.emitter, value)
                 self.entries[value] = self.add_placeholder(f"input_{len(self.placeholders)}", fake)
 
     def add_nodes(self) -> None:
-        """Lower all nodes; operands that come later in the list are lowered first."""
+        """Lower all nodes; operands later in the list are lowered first."""
         for node in self.model.graph:
             group = self.groups.of(node) if self.groups is not None else None
-            # A group waits for its last node: by then all of its operands are there.
+            # Emit a group at its last node, when all its operands exist.
             if node not in self.done and (group is None or node is group.members[-1]):
                 self._lower(node)
 
     def entry(self, value: onnx_ir.Value) -> Entry:
-        """The entry of a value; lowers the node that makes the value if that has not happened yet."""
+        """The entry of a value; lowers the node that computes it if necessary."""
         if value not in self.entries:
             node = value.producer()
             if node is None and value.const_value is not None:
@@ -169,14 +169,14 @@ class Lowering:
                 self.convert(node)
         origin = tuple(str(member.name) for member in members)
         for emitted in itertools.takewhile(lambda each: each is not last, reversed(self.emitter.graph.nodes)):
-            emitted.meta.setdefault(ORIGIN, origin)  # operands lowered on the way have theirs
+            emitted.meta.setdefault(ORIGIN, origin)  # operands lowered on the way already have their own
         self.in_progress.discard(node)
         self.done.add(node)
 
     # ---- original calls
 
     def _put_back(self, node: onnx_ir.Node, group: Group) -> bool:
-        """Emit the calls of a group; False where an operand is not there any more."""
+        """Emit the calls of a group; False if an operand no longer exists."""
         assert self.groups is not None
         operands: dict[fx.Node, fx.Node] = {}
         for call in group.calls:
@@ -201,7 +201,7 @@ class Lowering:
         return True
 
     def _operand(self, source: fx.Node, group: Group) -> fx.Node | None:
-        """The present node for an operand of an original call; None where there is none."""
+        """The current node for an operand of an original call; None if there is none."""
         assert self.captured is not None
         name = self.captured.fx_values.get(source.name)
         value = None
@@ -217,12 +217,12 @@ class Lowering:
         return self._scalar(source)
 
     def _is_pending(self, value: onnx_ir.Value) -> bool:
-        """Whether a value is being made right now: reading it would be a cycle."""
+        """Whether a value is currently being lowered: reading it would be a cycle."""
         producer = value.producer()
         return value not in self.entries and producer is not None and producer in self.in_progress
 
     def _scalar(self, source: fx.Node) -> fx.Node | None:
-        """A node that is no tensor (a symbolic size, a constant, a subgraph), copied from the original."""
+        """A copy of an original node that is not a tensor (a symbolic size, a constant, a subgraph)."""
         assert self.captured is not None
         if source.name in self.placeholders:
             return self.placeholders[source.name]
@@ -255,7 +255,7 @@ class Lowering:
         return self.scalars[source]
 
     def _copy(self, call: fx.Node, operands: dict[fx.Node, fx.Node]) -> fx.Node:
-        """An original call on the present operands."""
+        """An original call on the current operands."""
         same = all(
             layout_of(operands[source].meta.get("val")) == layout_of(source.meta.get("val"))
             for source in call.all_input_nodes
@@ -273,7 +273,7 @@ class Lowering:
         return node
 
     def _put_opaque_back(self, node: onnx_ir.Node) -> None:
-        """The ATen call behind an opaque node, on the node's inputs in the order of the call's arguments."""
+        """Restore the ATen call behind an opaque node; inputs are in the order of its arguments."""
         assert self.captured is not None
         wanted = str(node.attributes["fx_node"].value)
         call = next((n for n in self.captured.aten.graph.nodes if n.name == wanted), None)
@@ -291,7 +291,7 @@ class Lowering:
             if found is None:
                 raise LoweringError("an operand of an opaque call is gone", where=wanted, got=source.name)
             operands[source] = found
-        for token in inputs:  # what is left: the call whose effect comes before this one's
+        for token in inputs:  # what is left: the call whose side effect must come first
             before = token.producer()
             if before is not None and before not in self.done:
                 self._lower(before)
@@ -308,7 +308,7 @@ class Lowering:
     # ---- converted nodes
 
     def convert(self, node: onnx_ir.Node) -> None:
-        """Emit the calls of a node by its converter."""
+        """Emit the calls of a node with its converter."""
         inputs = [None if value is None else self.entry(value) for value in node.inputs]
         results = convert(self.emitter, node, inputs)
         for output, result in zip(node.outputs, results, strict=True):
@@ -317,7 +317,7 @@ class Lowering:
                 self._declare(output, result)
 
     def _declare(self, output: onnx_ir.Value, entry: Entry) -> None:
-        """Give a node without a fake value the one that the model or the captured graph declares."""
+        """Give a node without a fake value the one declared by the model or the captured graph."""
         if not isinstance(entry, fx.Node) or "val" in entry.meta or output.shape is None:
             return
         sizes: list[Any] = [dim for dim in output.shape if isinstance(dim, int)]
@@ -330,7 +330,7 @@ class Lowering:
                 )
 
     def _recorded_sizes(self, output: onnx_ir.Value) -> list[Any]:
-        """Sizes of the original call's result; none where the output is no such result."""
+        """Sizes of the original call's result; empty if the output is not such a result."""
         name = None if self.captured is None else self.captured.values.get(str(output.name))
         nodes = () if self.captured is None else self.captured.aten.graph.nodes
         value = next((node.meta.get("val") for node in nodes if node.name == name), None)
@@ -339,7 +339,7 @@ class Lowering:
     # ---- results
 
     def finish_captured(self) -> fx.GraphModule:
-        """The module, with results as the captured graph returns them."""
+        """The module, with its results in the captured graph's structure."""
         assert self.captured is not None
         (output,) = self.captured.aten.graph.find_nodes(op="output")
         outputs = OutputEmitter(self.emitter, self.placeholders, self._scalar)
@@ -362,7 +362,7 @@ class Lowering:
         return self.module()
 
     def _result(self, entry: Entry, source: fx.Node) -> fx.Node:
-        """The node of a result; a number that the original returns stays one."""
+        """The node of a result; a number that the original returns stays a number."""
         if isinstance(entry, fx.Node) and not isinstance(source.meta.get("val"), torch.Tensor):
             return entry
         return self.emitter.tensor(entry)
@@ -374,16 +374,16 @@ class Lowering:
         return self.module()
 
     def module(self) -> fx.GraphModule:
-        """What was emitted, without what no result needs."""
+        """The module of the emitted graph, without dead code."""
         graph = self.emitter.graph
         graph.eliminate_dead_code()
         return lazy_module({**self.emitter.attributes, **self.emitter.submodules}, graph)
 
 
 def _may_depend_on_strides(call: fx.Node) -> bool:
-    """Whether a call may compute something else where an operand lies otherwise in memory.
+    """Whether the result of a call may depend on the strides of its operands.
 
-    Those that capture translates are known not to. Embedding bags read strided ids as if they were dense.
+    The calls that capture translates are known not to. Embedding bags read strided ids as if they were dense.
     """
     return str(call.target).removeprefix("aten.") not in TABLE
 

@@ -1,8 +1,8 @@
-"""Finds the ATen calls of the original program that a rewritten model still holds whole.
+"""Finds the original ATen calls that a rewritten model still contains whole.
 
-Capture translates every ATen call into a group of ONNX nodes. Where a rewritten model still has all nodes of
-a group, the lowering puts the original call back instead of converting the nodes: the call is exact, and it
-has properties that ONNX cannot express.
+Capture translates every ATen call into a group of ONNX nodes. If a rewritten model still has all nodes of a
+group, the lowering restores the original call instead of converting the nodes: the call is exact, and it has
+properties that ONNX cannot express.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Group:
-    """ATen calls of the original program that can be put back, and the nodes that they replace.
+    """Original ATen calls that can be restored, and the nodes they replace.
 
     Attributes:
         members: the nodes of the rewritten model that make up the group, in the order of the original model.
         calls: the fx nodes of the original graph, in order.
         outputs: rewritten ONNX values that the group yields, with the fx key ("name" or "name.i") of each.
-        redirected: original ONNX value name to the value that stands for it in the rewritten model.
+        redirected: maps the name of an original ONNX value to its counterpart in the rewritten model.
     """
 
     members: tuple[onnx_ir.Node, ...]
@@ -50,7 +50,8 @@ def nodes_by_origin(model: onnx_ir.Model, captured: Captured) -> dict[str, list[
 class Groups:
     """The groups of a rewritten model that are whole.
 
-    Nodes of the others are converted: what the call behind one says of its positions is noted in `meta`.
+    Nodes of other groups are converted; properties of the positions that the original call implies are
+    recorded in `meta`.
 
     Args:
         model: the rewritten model.
@@ -69,7 +70,7 @@ class Groups:
         self._found: dict[str, Group | None] = {}
 
     def of(self, node: onnx_ir.Node) -> Group | None:
-        """The whole group that a node of the rewritten model belongs to."""
+        """The whole group that a node of the rewritten model belongs to; None if there is none."""
         origin = self._captured.origins.get(str(node.name))
         if origin is None:
             return None
@@ -78,11 +79,11 @@ class Groups:
         return self._found[origin]
 
     def forget(self, node: onnx_ir.Node) -> None:
-        """Treat the group of a node as not whole: its nodes are converted one by one."""
+        """Treat the group of a node as incomplete: its nodes are converted one by one."""
         self._found[self._captured.origins[str(node.name)]] = None
 
     def forget_torn(self, is_torn: Callable[[Collection[str]], bool]) -> None:
-        """Treat as not whole the groups of whose nodes, by name, this holds."""
+        """Treat groups as incomplete if the predicate holds for the names of their nodes."""
         for origin, members in self._members.items():
             if len(members) > 1 and is_torn(members):
                 self._found[origin] = None
@@ -117,7 +118,7 @@ class Groups:
         return Group(nodes, tuple(self._calls[name] for name in names), outputs, redirected)
 
     def _is_read_outside(self, value: onnx_ir.Value, members: list[str]) -> bool:
-        """Whether a value inside a group, which the ATen calls do not give, is needed by other nodes."""
+        """Whether other nodes read a value inside a group that the ATen calls do not return."""
         if value.is_graph_output():
             return True
         return any(str(use.node.name) not in members for use in value.uses())

@@ -1,4 +1,4 @@
-"""Gives the outputs of a graph the strides of the original, and memory of their own where needed."""
+"""Gives the outputs of a graph the strides of the original, and separate memory where needed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torchrlopt.ops.onnx_types import dim_of
 
 
 def layout_of(value: Any) -> Any:
-    """Strides that can be compared, symbolic ones as text; None for what is no tensor."""
+    """Comparable strides, symbolic ones as text; None if the value is not a tensor."""
     if not isinstance(value, torch.Tensor):
         return None
-    # The stride of a dimension with one element says nothing about the layout.
+    # The stride of a dimension with one element is irrelevant to the layout.
     return tuple(
         None if isinstance(size, int) and size == 1 else dim_of(stride)
         for size, stride in zip(value.shape, value.stride(), strict=True)
@@ -32,7 +32,7 @@ class OutputEmitter:
     Args:
         emitter: the graph.
         placeholders: its arguments, by name.
-        scalar: the present node for an original one that is no tensor, None where there is none.
+        scalar: maps an original node that is not a tensor to the current one, or None if there is none.
     """
 
     def __init__(
@@ -46,17 +46,17 @@ class OutputEmitter:
         self._scalar = scalar
         self._inputs = frozenset(placeholders.values())
         self._owners: dict[fx.Node, fx.Node] = {}
-        self._returned: dict[fx.Node, fx.Node] = {}  # by what the original returns
+        self._returned: dict[fx.Node, fx.Node] = {}  # keyed by the nodes that the original returns
 
     def matched(self, results: Mapping[fx.Node, fx.Node]) -> dict[fx.Node, fx.Node]:
-        """The nodes to return where the original returns these.
+        """The nodes to return in place of the original outputs.
 
-        They have the original's strides, and memory of their own where the original's have.
+        They have the original's strides, and separate memory wherever the original's do.
 
         Args:
-            results: by the original output nodes, the present nodes with the values.
+            results: maps the original output nodes to the current nodes with their values.
         """
-        # What others are views of comes first.
+        # Process bases before their views.
         order = sorted(results, key=lambda source: base_of(source) is not source)
         return {source: self._matched(results[source], source) for source in order}
 
@@ -76,29 +76,29 @@ class OutputEmitter:
             return view
         node = with_layout(self._emitter, node, source.meta["val"])
         mine = base_of(node)
-        # A caller may write to an output: it must not reach an input, a constant or another output by that.
+        # A caller may write to an output; that must not change an input, a constant or another output.
         if mine in self._inputs:
             shares = theirs.op == "placeholder" and theirs.name == mine.name
         elif mine.op == "get_attr":
             shares = theirs.op == "get_attr"
         else:
             shares = self._owners.setdefault(mine, theirs) is theirs
-        if not shares:  # a copy may lie otherwise in memory
+        if not shares:  # the copy may have other strides
             copied = self._emitter.op(aten.clone.default, node)
             node = with_layout(self._emitter, copied, source.meta["val"])
         self._returned[source] = node
         return node
 
     def view_of_input(self, source: fx.Node) -> fx.Node | None:
-        """The views through which the original returns an input, as they are; None for any other result.
+        """The views through which the original returns an input, replayed; None for any other result.
 
-        Whoever writes to such an output writes to the input.
+        Writing to such an output writes to the input.
         """
         base = base_of(source)
         return self._viewed(source, base, self._placeholders[base.name]) if base.op == "placeholder" else None
 
     def _viewed(self, source: fx.Node, base: fx.Node, node: fx.Node) -> fx.Node | None:
-        """The views through which the original makes `source` of `base`, of `node` in the place of that."""
+        """Replay on `node` the views through which the original derives `source` from `base`."""
         if source is base:
             return node
         first, *others = source.all_input_nodes
@@ -110,7 +110,7 @@ class OutputEmitter:
 
 
 def with_layout(emitter: Emitter, node: fx.Node, value: torch.Tensor) -> fx.Node:
-    """The node, copied where its strides may differ from those of a fake tensor."""
+    """The node, copied if its strides may differ from those of a fake tensor."""
     if layout_of(node.meta.get("val")) == layout_of(value):
         return node
     order = dense_order(value)
@@ -125,10 +125,10 @@ def with_layout(emitter: Emitter, node: fx.Node, value: torch.Tensor) -> fx.Node
 
 
 def _with_strides(emitter: Emitter, node: fx.Node, value: torch.Tensor) -> fx.Node:
-    """A copy with gaps between its elements, as a slice of a larger tensor has, or expanded along axes."""
+    """A copy with gaps between its elements, as in a slice of a larger tensor, or expanded along axes."""
     strides = [number_of(emitter, stride) for stride in value.stride()]
     if value.layout != torch.strided or not is_apart(value) or None in strides:
-        # Elements that overlap: the values in plain order are what can be promised.
+        # Elements overlap: only the values can be guaranteed, in plain order.
         return node
     repeated = [axis for axis, stride in enumerate(strides) if stride == 0]
     once = node
@@ -142,7 +142,7 @@ def _with_strides(emitter: Emitter, node: fx.Node, value: torch.Tensor) -> fx.No
 
 
 def dense_order(value: torch.Tensor) -> list[int] | None:
-    """Axes from the largest stride to the smallest, None where the tensor is not dense in that order."""
+    """Axes from the largest stride to the smallest; None if the tensor is not dense in that order."""
     sizes = [hint(size) for size in value.shape]
     strides = [hint(stride) for stride in value.stride()]
     order = sorted(range(value.dim()), key=lambda axis: (-strides[axis], -sizes[axis], axis))
@@ -159,11 +159,11 @@ def _is_dense(sizes: Sequence[int], strides: Sequence[int], order: Sequence[int]
 
 
 def restride(x: torch.Tensor, stride: Collection[int]) -> torch.Tensor:
-    """The same numbers under the given strides; `x` itself where they are right already.
+    """The same values with the given strides; `x` itself if its strides already match.
 
     Args:
         x: a tensor without overlap.
-        stride: one step per dimension, 0 where the elements of `x` repeat, else without overlap.
+        stride: one step per dimension, 0 if the elements of `x` repeat, otherwise without overlap.
     """
     wanted = tuple(stride)
     if x.stride() == wanted:

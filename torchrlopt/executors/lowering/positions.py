@@ -1,7 +1,8 @@
-"""Which positions PyTorch refuses where they are negative, while ONNX counts them from the end.
+"""Finds indices that PyTorch rejects if negative, although ONNX counts negative ones from the end.
 
-`embedding`, `index_select`, `gather` and `scatter` do; `x[i]` counts from the end itself. In the captured
-model both are a Gather. What a rewritten node stands for is seen by the name of the positions that it reads.
+`embedding`, `index_select`, `gather` and `scatter` reject them; `x[i]` counts from the end itself. In the
+captured model both are a Gather. The name of a rewritten node's index value shows which of them it
+implements.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _STRICT = frozenset({"embedding", "gather", "index_select", "scatter", "scatter_
 
 
 def mark_positions(model: onnx_ir.Model, captured: Captured) -> None:
-    """Say of each node of a rewritten model whether its positions count from the front only, in `meta`.
+    """Record in each node's `meta` whether its indices count from the front only.
 
-    Positions that no captured node reads, since a substitution made them, are taken for such as well: at the
-    worst the original runs.
+    Indices that no captured node reads, because a substitution created them, are also assumed to: at worst
+    the original runs.
 
     Args:
-        model: the rewritten model; nothing but `meta` is changed.
+        model: the rewritten model; only `meta` is modified.
         captured: what it was rewritten from.
     """
     calls = {node.name: node.target for node in captured.aten.graph.nodes}

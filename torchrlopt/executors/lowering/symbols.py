@@ -1,6 +1,6 @@
-"""Numbers of the graph under construction for expressions of symbols: sizes and strides as they were traced.
+"""Emits numbers for symbolic expressions: sizes and strides as they were traced.
 
-A stride that the original reads off a tensor is not read off the present one, which may lie otherwise.
+A stride that the original reads off a tensor is not read off the current tensor, whose layout may differ.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def number_of(emitter: Emitter, value: Any) -> SymInt | None:
     """The number, or a node that yields it when the graph runs.
 
     Args:
-        emitter: the graph; its placeholders say what the symbols are.
+        emitter: the graph; its placeholders define the symbols.
         value: a number that was traced.
 
     Returns:
-        None for what is no integer, or an expression of other symbols or functions.
+        None for a value that is not an integer, or an expression with other symbols or functions.
     """
     if isinstance(value, torch.SymInt):
         return _evaluated(emitter, value.node.expr, _symbols(emitter))
@@ -38,7 +38,7 @@ def traced_number(emitter: Emitter, source: fx.Node) -> fx.Node | None:
 
 
 def _symbols(emitter: Emitter) -> dict[Any, tuple[fx.Node, int | None]]:
-    """Each symbol with the placeholder that it is, or the placeholder and the axis whose size it is."""
+    """Maps each symbol to its placeholder, or to the placeholder and the axis whose size it is."""
     found: dict[Any, tuple[fx.Node, int | None]] = {}
     for node in emitter.graph.find_nodes(op="placeholder"):
         value = node.meta.get("val")

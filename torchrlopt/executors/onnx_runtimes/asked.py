@@ -1,8 +1,8 @@
-"""Asks a runtime which operators it has for which types: every kind of node of a model, alone.
+"""Probes which operators a runtime supports for which types, with each kind of node of a model alone.
 
-Runtimes have no list that could be trusted: which kernels there are depends on version, types and attributes.
-So each kind is given to the runtime as a node on its own, all kinds in one model. Where the runtime does not
-take that, it is asked for each kind alone. The answers are remembered by the process.
+Runtimes have no reliable list: which kernels exist depends on version, types and attributes. So the runtime
+is given one model with every kind as an isolated node. If it rejects that model, each kind is probed
+separately. The process caches the answers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from torchrlopt.onnx.standard import standardise
 from torchrlopt.onnx.subgraphs import subgraphs
 
 Ask = Callable[[bytes], str | None]
-"""Takes a serialised model; gives the runtime's reason against it, None where it takes it.
+"""Takes a serialised model; returns the runtime's reason for rejecting it, or None if it accepts it.
 
-Raises `LoweringError` where the runtime crashes, hangs or takes all memory."""
+Raises `LoweringError` if the runtime crashes, hangs or runs out of memory.
+"""
 
 _ANSWERS: dict[object, str | None] = {}
 _MOST_ANSWERS = 4096
@@ -32,10 +33,10 @@ def refused_kinds(
     """The nodes that a runtime has no operator for.
 
     Args:
-        model: not changed.
-        known: nodes that need not be asked for.
-        title: of the runtime, for people.
-        ask: how it is asked.
+        model: not modified.
+        known: nodes that need not be probed.
+        title: display name of the runtime.
+        ask: how to probe it.
     """
     opsets = tuple(sorted(model.graph.opset_imports.items()))
     kinds = {
@@ -57,7 +58,7 @@ def refused_kinds(
 def _answers(
     kinds: Mapping[object, onnx_ir.Node], model: onnx_ir.Model, ask: Ask
 ) -> dict[object, str | LoweringError | None]:
-    """The runtime's reason against each kind, None where it takes it; nodes stand for their kinds."""
+    """The runtime's reason for rejecting each kind, or None; each kind is represented by a node."""
     found: dict[object, str | LoweringError | None] = {
         kind: _ANSWERS[kind] for kind in kinds if kind in _ANSWERS
     }
@@ -68,19 +69,19 @@ def _answers(
         _ANSWERS.clear()
     all_are_taken = False
     if len(new) > 1:
-        with contextlib.suppress(LoweringError):  # one by one, then
+        with contextlib.suppress(LoweringError):  # then one by one
             all_are_taken = ask(_alone(list(new.values()), model)) is None
     try:
         for kind, node in new.items():
             found[kind] = _ANSWERS[kind] = None if all_are_taken else ask(_alone([node], model))
     except LoweringError as error:
-        # The rest is not asked for: what hangs takes all of its time, of each kind again.
+        # Do not probe the rest: a runtime that hangs would use up the full timeout for every kind.
         found.update((kind, error) for kind in new if kind not in found)
     return found
 
 
 def _is_plain(node: onnx_ir.Node) -> bool:
-    """Whether the node can be told by the types of its operands, and those are known; constants go along."""
+    """Whether operand types identify the kind and are known; constants are included with their readers."""
     if node.op_type == "Constant":
         return False
     values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.name]
@@ -108,7 +109,7 @@ def _constant_of(value: onnx_ir.Value) -> onnx_ir.Node | None:
 
 
 def _alone(nodes: Sequence[onnx_ir.Node], model: onnx_ir.Model) -> bytes:
-    """A model of these nodes and their constants; no node reads what another one gives."""
+    """A model of these nodes and their constants; no node reads another one's result."""
     parts = [_part(node, model, str(at)) for at, node in enumerate(nodes)]
     view = onnx_ir.GraphView(
         [value for part in parts for value in part.inputs],
@@ -125,7 +126,7 @@ def _alone(nodes: Sequence[onnx_ir.Node], model: onnx_ir.Model) -> bytes:
 
 
 def _part(node: onnx_ir.Node, model: onnx_ir.Model, name: str) -> onnx_ir.Graph:
-    """A graph of a node and its constants, with names that no other part has."""
+    """A graph of a node and its constants, with names unique among the parts."""
     read = list(dict.fromkeys(value for value in node.inputs if value is not None))
     constants = [each for each in map(_constant_of, read) if each is not None]
     initializers = [value for value in read if value.producer() is None and value.const_value is not None]

@@ -1,11 +1,11 @@
-"""Graphs that OpenVINO crashes on while it puts a chain of small products into one kernel.
+"""Finds graphs that crash OpenVINO while it fuses a chain of small products into one kernel.
 
-Its CPU plugin makes one kernel ("snippet") of small products of matrices that follow on each other, with the
-elementwise operators between and behind them. Where the kernel has no register left, the chain ends. If the
-next operator adds something that comes from another such kernel, the plugin reads the body of the first one,
-which it has not kept: a null pointer (`tokenize_node`, src/common/snippets/src/utils/tokenization_utils.cpp,
-seen in 2026.4.1; the pass is there since 2025.2). Residual blocks of few rows and at most 256 columns are of
-that kind, as in a transformer whose last layers compute the row of one token only.
+Its CPU plugin fuses consecutive small matrix products, with the elementwise operators between and after them,
+into one kernel ("snippet"). A chain ends when the kernel has no registers left. If the next operator adds a
+value from another such kernel, the plugin reads the body of the first one, which it has not kept: a null
+pointer (`tokenize_node`, src/common/snippets/src/utils/tokenization_utils.cpp, seen in 2026.4.1; the pass
+exists since 2025.2). Residual blocks with few rows and at most 256 columns can trigger this, for example in a
+transformer whose last layers compute the row of one token only.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _ELEMENTWISE = frozenset(
 
 
 def may_crash(model: onnx_ir.Model, fixed: frozenset[str]) -> bool:
-    """Whether a chain of at least two products reads the result of an operator outside of it.
+    """Whether a chain of at least two products reads the result of an operator outside the chain.
 
-    How many registers are left is not predicted: more graphs are named than crash.
+    The number of registers left is not predicted, so this reports more graphs than actually crash.
 
     Args:
-        model: its nodes in an order in which they can run.
+        model: its nodes are in topological order.
         fixed: names of the inputs that become constants.
     """
     varying = {value for value in model.graph.inputs if value.name not in fixed}

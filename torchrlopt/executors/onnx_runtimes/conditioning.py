@@ -1,8 +1,8 @@
-"""Where a runtime's kernel is further from the exact result than PyTorch's, and what is done about it.
+"""Lists kernels of runtimes that are less accurate than PyTorch's, and replaces or rejects their nodes.
 
-One row for each runtime and operator. An error counts by the size of its own element, not by that of the
-largest one. Only results near underflow count by an absolute error, unless a later operator magnifies them,
-as a logarithm does. Rows were found by `python -m baselines.runtime_accuracy`, which tries every operator at
+There is one row per runtime and operator. An error counts relative to its own element, not to the largest
+one. Only results near underflow count by absolute error, unless a later operator magnifies them, as a
+logarithm does. The rows were found with `python -m baselines.runtime_accuracy`, which tries every operator at
 nine scales.
 """
 
@@ -25,10 +25,10 @@ _KEEPS_SMALL = ONNX_MOVES | {
     "Abs", "Cast", "Max", "Min", "Mul", "Neg", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
     "ReduceSum",
 }  # fmt: skip
-"""What gives numbers as small as those it takes, with the same relative error."""
+"""Operators that map small numbers to small numbers with the same relative error."""
 
 _MAGNIFIES = frozenset({"Log", "Pow", "Reciprocal", "ReduceLogSum", "Sqrt"})
-"""What makes ordinary numbers of tiny ones; and Div by them."""
+"""Operators that map tiny numbers to ordinary ones; so does Div, by its divisor."""
 
 
 def _always(node: onnx_ir.Node) -> bool:
@@ -41,7 +41,7 @@ def _is_float(node: onnx_ir.Node) -> bool:
 
 
 def _is_magnified(node: onnx_ir.Node) -> bool:
-    """Whether the relative error of tiny results is seen: by a later operator, or by the caller."""
+    """Whether a later operator or the caller sees the relative error of tiny results."""
     seen: set[onnx_ir.Value] = set()
     waiting = list(node.outputs)
     while waiting:
@@ -63,7 +63,7 @@ _KEEPS_INFINITE = ONNX_MOVES | {"Add", "Cast", "Div", "Max", "Min", "Mul", "Neg"
 
 
 def _may_meet_infinity(node: onnx_ir.Node) -> bool:
-    """Whether elements may be infinite: of a mask, a constant or a logarithm."""
+    """Whether elements may be infinite, from a mask, a constant or a logarithm."""
     if not _is_float(node):
         return False
     seen: set[onnx_ir.Value] = set()
@@ -102,7 +102,7 @@ def _is_variance(node: onnx_ir.Node) -> bool:
 
 
 def _maker(value: onnx_ir.Value | None, operator: str) -> onnx_ir.Node | None:
-    """The node that gives a value, where it is one of that operator."""
+    """The node that computes a value, if it has this operator type."""
     producer = None if value is None else value.producer()
     return producer if producer is not None and producer.op_type == operator else None
 
@@ -113,7 +113,7 @@ def _axes(node: onnx_ir.Node) -> tuple[int, ...] | None:
 
 
 def _is_of_nothing(node: onnx_ir.Node) -> bool:
-    """Whether it has a size of 0 to go over."""
+    """Whether it reduces an empty tensor."""
     x = node.inputs[0]
     return x is not None and x.shape is not None and 0 in x.shape
 
@@ -124,7 +124,7 @@ def _is_nearest(node: onnx_ir.Node) -> bool:
 
 
 def _has_ties(node: onnx_ir.Node) -> bool:
-    """Whether it takes the nearest element, and how a quotient is rounded decides which that is."""
+    """Whether it picks the nearest element and the rounding of a quotient decides which that is."""
     x, result = node.inputs[0], node.outputs[0]
     attributes = {name: each.value for name, each in node.attributes.items()}
     if attributes.get("mode", "nearest") != "nearest":
@@ -144,7 +144,7 @@ def _has_ties(node: onnx_ir.Node) -> bool:
 
 
 def _constant(node: onnx_ir.Node, slot: int) -> onnx_ir.TensorProtocol | None:
-    """What an operand holds, where it is a constant."""
+    """The value of an operand, if it is a constant."""
     value = node.inputs[slot] if len(node.inputs) > slot else None
     return None if value is None else onnx_ir.convenience.get_const_tensor(value)
 
@@ -157,7 +157,7 @@ def _ties(factor: float, size: int | onnx_ir.SymbolicDim, is_centred: bool) -> b
     half = np.float32(0.5 if is_centred else 0.0)
     places = np.arange(int(size * factor), dtype=np.float32) + half
     ways = [places / np.float32(factor), places / np.float32(factor) - half + half]
-    # The factor came through float32 itself: that of 2.3 is a little less.
+    # The factor itself was rounded to float32: 2.3 becomes slightly less.
     for exact in (factor, factor * (1 - 2.0**-24), factor * (1 + 2.0**-24)):
         ways += [places * np.float32(1 / exact), places.astype(np.float64) / factor]
     return any((np.floor(way) != np.floor(ways[0])).any() for way in ways)
@@ -165,13 +165,13 @@ def _ties(factor: float, size: int | onnx_ir.SymbolicDim, is_centred: bool) -> b
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What is known of an operator in a runtime.
+    """What is known about an operator in a runtime.
 
     Attributes:
         operator: its type.
         wrong: what is wrong with the runtime's kernel, with numbers.
-        form: puts a stable form in its place; None: the node is refused, and PyTorch runs it.
-        where: the nodes that it holds for.
+        form: replaces the node by a stable form; None: the node is refused, and PyTorch runs it.
+        where: selects the nodes that this applies to.
     """
 
     operator: str
@@ -255,11 +255,11 @@ def _rows_of(runtime: str) -> dict[str, list[Row]]:
 
 
 def refused(model: onnx_ir.Model, runtime: str) -> dict[onnx_ir.Node, str]:
-    """The nodes that lose digits in the runtime and have no stable form, each with what is wrong.
+    """The nodes that lose accuracy in the runtime and have no stable form, with the reason for each.
 
     Args:
-        model: not changed.
-        runtime: a name in `ROWS`.
+        model: not modified.
+        runtime: a key of `ROWS`.
     """
     return {
         node: f"computed otherwise than by PyTorch: {row.wrong}"
@@ -269,11 +269,11 @@ def refused(model: onnx_ir.Model, runtime: str) -> dict[onnx_ir.Node, str]:
 
 
 def make_stable(model: onnx_ir.Model, runtime: str) -> None:
-    """Put stable forms in the place of nodes that have one; in place.
+    """Replace nodes by their stable forms, in place.
 
     Args:
-        model: of standard operators; values typed where types are known.
-        runtime: a name in `ROWS`.
+        model: of standard operators; values are typed if their types are known.
+        runtime: a key of `ROWS`.
     """
     for node, row in _found(model, runtime):
         if row.form is not None:

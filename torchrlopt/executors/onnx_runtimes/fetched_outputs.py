@@ -1,6 +1,7 @@
-"""What a session returns becomes the outputs of the captured graph, in its order and layout.
+"""Turns a session's results into the outputs of the captured graph, in its order and layout.
 
-The views through which the original returns an input, or another output, are taken here: a runtime copies.
+If the original returns views of an input or of another output, those are taken here, because a runtime
+copies.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from torchrlopt.torch_private.tensors import FakeTensor
 
 
 class FetchedOutputs:
-    """Puts fetched tensors in the place and layout in which the captured graph returns them.
+    """Arranges fetched tensors in the order and layout of the captured graph's outputs.
 
     Args:
-        aten: the captured graph. Those of its outputs that are tensors and no inputs are fetched, each once.
-        position: of its inputs among the arguments of a call.
+        aten: the captured graph. Outputs that are tensors and not inputs are fetched, each once.
+        position: maps its inputs to positions among the arguments of a call.
 
     Attributes:
         read: the arguments that outputs are, or are views of.
 
     Raises:
-        UnsupportedError: an output is no tensor.
+        UnsupportedError: an output is not a tensor.
     """
 
     def __init__(self, aten: fx.GraphModule, position: dict[str, int]) -> None:
@@ -68,11 +69,11 @@ class FetchedOutputs:
                 emitter.graph.erase_node(node)
         (made,) = emitter.graph.find_nodes(op="output")
         are_in_order = tuple(made.args[0]) == tuple(emitter.graph.find_nodes(op="placeholder"))
-        self._are_fetches = are_in_order and not self.read  # placeholders are those of what is read, too
+        self._are_fetches = are_in_order and not self.read  # the placeholders include those of `read`
         self._arrange = fx.GraphModule({}, checked(emitter.graph)).forward
 
     def __call__(self, fetches: Sequence[torch.Tensor], read: Sequence[Any]) -> tuple[Any, ...]:
-        """Args: what the session returned; the arguments that are read."""
+        """Args: the session's results; the arguments in `read`."""
         if self._are_fetches:
             return tuple(fetches)
         return tuple(self._arrange(*read, *fetches))

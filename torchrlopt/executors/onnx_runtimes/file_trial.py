@@ -1,6 +1,6 @@
-"""Does a written file load, and run, where the file that it was made of does? Asked of what is installed.
+"""Checks with the installed tools that a written file loads and runs if its original does.
 
-A file may obey the standard and yet use versions of operators that a runtime has no kernels of.
+A file may conform to the standard and still use operator versions for which a runtime has no kernels.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 _GROSS = 1e-3
-"""An error of this part of the largest number is no rounding.
+"""An error above this fraction of the largest number is not rounding.
 
-Rounding is what `judge.right` measures, against float64. Here the question is only whether a conversion
-between opsets, which that check does not see, kept the meaning: errors of that kind are of order one.
+`judge.right` measures rounding, against float64. This only checks that a conversion between opsets, which
+`judge.right` does not see, preserves the meaning: errors of that kind are of order one.
 """
 
 
 def try_file(
     original: Path, written: Path, feeds: Mapping[str, NDArray[Any]] | None, compares: bool = False
 ) -> None:
-    """Ask the standard's full checker and ONNX Runtime, where it is installed.
+    """Check a file with the standard's full checker and with ONNX Runtime, if it is installed.
 
     Args:
-        original: what it was made of.
+        original: the file it was made from.
         written: the file.
-        feeds: inputs by name, to run both on; None: they are only loaded.
-        compares: whether floating point outputs have to be compared, those aside that vary from run to run.
+        feeds: inputs by name, to run both files on; None: the files are only loaded.
+        compares: whether to compare floating point outputs, except those that vary from run to run.
 
     Raises:
-        UnsupportedError: the written file is refused, or does not run, and the original is not and does. Or
-            nothing can be compared.
+        UnsupportedError: the written file is rejected or does not run, but the original is accepted or runs.
+            Or nothing can be compared.
         VerificationError: it computes something else.
     """
     reason = _refusal(written)
@@ -62,7 +62,7 @@ def try_file(
 def _try_in_onnxruntime(
     original: Path, written: Path, feeds: Mapping[str, NDArray[Any]] | None, compares: bool
 ) -> str | None:
-    """See `try_file`; why the original was not run, None where it was."""
+    """See `try_file`; returns why the original was not run, or None if it was."""
     before, refusal = _opened(original)
     if before is None:
         return refusal
@@ -86,7 +86,7 @@ def _try_in_onnxruntime(
 
 
 def _refusal(path: Path) -> str | None:
-    """Why the standard's checker, with its inference of types, refuses a file."""
+    """Why the standard's checker, including type inference, rejects a file; None if it accepts it."""
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except Exception as error:  # noqa: BLE001 - its errors have no common base
@@ -118,7 +118,7 @@ def _results(session: InferenceSession, feeds: Mapping[str, NDArray[Any]]) -> tu
 
 
 def _compare(name: str, old: Any, again: Any, new: Any) -> None:
-    """Shape and dtype exactly, floating point numbers roughly."""
+    """Compare shape and dtype exactly, floating point numbers roughly."""
     if not isinstance(old, np.ndarray):
         return
     if not isinstance(new, np.ndarray) or (old.dtype, old.shape) != (new.dtype, new.shape):

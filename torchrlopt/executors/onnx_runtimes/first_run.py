@@ -1,4 +1,4 @@
-"""The first session of a graph is opened, and runs, in a process of its own: see `executors/isolation`."""
+"""Builds and runs the first session of a graph in a separate process; see `executors/isolation`."""
 
 from __future__ import annotations
 
@@ -20,28 +20,31 @@ from torchrlopt.executors.isolation.tried import tried
 from torchrlopt.executors.weights.half_precision import available_bytes
 
 LEAST_S = 120.0
-"""Time in which a graph has to be built and run twice: many times what the suite's largest models take."""
+"""Time limit for building a graph and running it twice: many times what the suite's largest models take."""
 
 ASKED_S = 60.0
-"""For a question: imports of the runtime on a busy machine, and nodes without weights."""
+"""Time limit for a probe: importing the runtime on a busy machine, and nodes without weights."""
 
 BYTES_PER_S = 20e6
-"""More time for more weights."""
+"""Extends the time limit for larger weights."""
 
 _SHARE = 0.75
-"""Of the memory that is there. The rest is for the program, whose own session comes later."""
+"""Fraction of the available memory. The rest is for the program, whose own session follows."""
 
 _NUM_SIZES = 2
-"""Where sizes vary: the check's few rows, and the user's own. What comes later is not tried: the graph would
-be built once more for each set of sizes, in the middle of the program's calls."""
+"""Number of size sets to try if sizes vary: the check's few rows, and the user's own.
+
+Later ones are not tried: the graph would be rebuilt for each set of sizes, in the middle of the program's
+calls.
+"""
 
 
 class Request(NamedTuple):
-    """What a session is made of, without its weights.
+    """What a session is created from, without its weights.
 
     Attributes:
         proto: the model.
-        settings: JSON-able, the number of threads among them.
+        settings: JSON-serialisable, including the number of threads.
     """
 
     proto: bytes
@@ -50,13 +53,13 @@ class Request(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Isolated:
-    """A runtime in a process of its own.
+    """A runtime in a separate process.
 
     Attributes:
-        title: its name, for people.
+        title: its display name.
         package: the Python package.
-        module: path of the file that runs there, see `IsolatedProcess`: its `run` makes a session of a
-            request and calls it, its `ask` says what the runtime has against a model.
+        module: path of the file that runs there, see `IsolatedProcess`. Its `run` creates a session from a
+            request and calls it; its `ask` returns the runtime's objection to a model.
     """
 
     title: str
@@ -66,14 +69,14 @@ class Isolated:
     def do(
         self, task: Task, doing: str, parts: Mapping[str, Any], data: bytes, is_stored: bool
     ) -> dict[str, Any]:
-        """Have a task done, unless it is known how it ends; raises what `isolation.tried` does.
+        """Run a task unless its outcome is known; raises what `isolation.tried` does.
 
         Args:
-            task: what is to be done.
-            doing: what that is, for people.
-            parts: what the answer depends on, JSON-able.
-            data: more of it.
-            is_stored: whether answers are looked for and kept on disk.
+            task: the task.
+            doing: a description of it for messages.
+            parts: what the answer depends on, JSON-serialisable.
+            data: further data that it depends on.
+            is_stored: whether to look up and store answers on disk.
         """
         version = importlib.metadata.version(self.package)
         known = {"runtime": self.title, "version": version, "what": task.what, **parts}
@@ -88,13 +91,13 @@ def _process(module: Path) -> IsolatedProcess:
 
 @dataclasses.dataclass(frozen=True)
 class Asking:
-    """Asks a runtime for operators; see `asked.Ask`."""
+    """Probes a runtime for operators; see `asked.Ask`."""
 
     isolated: Isolated
     is_stored: bool
 
     def __call__(self, model: bytes) -> str | None:
-        """What the runtime has against a model of a few nodes."""
+        """The runtime's objection to a model of a few nodes."""
         memory = _memory(available_bytes())
         task = Task("ask", {}, {"model": np.frombuffer(model, np.uint8)}, ASKED_S, memory)
         answer = self.isolated.do(task, "was asked for operators", {}, model, self.is_stored)
@@ -103,15 +106,15 @@ class Asking:
 
 
 Try = Callable[[Task, str, Mapping[str, Any], bytes], object]
-"""Has a task done, unless it is known; see `Isolated.do`."""
+"""Runs a task unless its outcome is known; see `Isolated.do`."""
 
 
 class FirstRun:
-    """Tries a graph before a session of it is opened here; for a set of sizes each.
+    """Tries a graph before a session for it is opened in this process, once per set of sizes.
 
     Args:
-        request: makes what a session is made of, for weights by name.
-        tried: does the task.
+        request: creates a session request for weights by name.
+        tried: runs the task.
         varies: whether sizes vary.
     """
 
@@ -125,23 +128,23 @@ class FirstRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is tried any more."""
+        """Whether no further calls are tried."""
         return self._num_left <= 0
 
     def is_needed(self, feeds: Sequence[torch.Tensor]) -> bool:
-        """Whether a call with feeds of these sizes has to be tried."""
+        """Whether a call with feeds of these sizes must be tried."""
         return tuple(each.shape for each in feeds) not in self._sizes
 
     def run(self, held: Mapping[str, torch.Tensor], feeds: Mapping[str, torch.Tensor]) -> None:
-        """Try it.
+        """Try the graph.
 
         Args:
             held: weights by name, contiguous.
             feeds: by name, likewise.
 
         Raises:
-            LoweringError: it crashed, hung, took more memory than there is, or was refused.
-            UnsupportedError: no process could be begun.
+            LoweringError: it crashed, hung, ran out of memory, or was rejected.
+            UnsupportedError: no process could be started.
         """
         request = self._request(held)
         groups = {"held": held, "feeds": feeds}
@@ -169,12 +172,12 @@ class FirstRun:
 
 
 def _memory(available: int | None) -> int:
-    """Bytes that a process may take of those that are there."""
+    """How many of the available bytes a process may take."""
     return 1 << 62 if available is None else int(_SHARE * max(0, available))
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
-    """The memory of a tensor; numpy has no bfloat16, whose bits are shown as integers."""
+    """The memory of a tensor; bfloat16, which numpy lacks, is viewed as integers."""
     try:
         array: NDArray[Any] = (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
     except TypeError as error:

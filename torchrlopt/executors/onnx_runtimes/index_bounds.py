@@ -1,10 +1,9 @@
-"""What integers a runtime may be given, so that it does as PyTorch does where they are out of range.
+"""Bounds the integer inputs of a runtime, so that out-of-range values behave as in PyTorch.
 
-PyTorch raises where a position is outside of what is indexed, or a divisor is 0. ONNX counts negative
-positions from the end, OpenVINO reads zeros or another row, and a division that the processor cannot do ends
-the program. So the inputs that positions and divisors come from are looked at in every call, and where one is
-out of range the original runs, which raises what PyTorch raises. What is computed inside has to be in range
-whatever the inputs are; else the node is refused.
+PyTorch raises if an index is out of range or a divisor is 0. ONNX counts negative indices from the end,
+OpenVINO reads zeros or another row, and a division that traps kills the program. So the inputs that indices
+and divisors come from are checked in every call; if one is out of range, the original runs, which raises
+PyTorch's error. Values computed inside the graph must be in range for all inputs, or the node is refused.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ _OUTSIDE = "positions that may be out of range, where PyTorch raises"
 _DIVISION = "integers may be divided by 0, or by -1 where that overflows"
 
 _AXIS_READERS = {"Gather": 0, "GatherElements": 0, "ScatterElements": 0}
-"""Operators whose second operand holds positions along `axis` of the first, by the default of `axis`."""
+"""Operators whose second operand holds indices along `axis` of the first; maps to the default of `axis`."""
 
 _NEVER_RAISE = frozenset({"OneHot", "RotaryEmbedding"})
-"""They give something for any position, in a runtime that raises elsewhere where one is too large."""
+"""These return something for any index, even in a runtime that otherwise raises if one is too large."""
 
 _CLASS_READERS = frozenset({"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
 
 
 def _lookups(node: onnx_ir.Node) -> Iterator[tuple[onnx_ir.Value | None, int | None]]:
-    """What a node takes as positions, each with the size that they have to be below."""
+    """The indices that a node takes, each with the size of the axis that they index."""
     data = node.inputs[0] if node.inputs else None
     if node.op_type in _AXIS_READERS:
         yield node.inputs[1], size_of(data, attribute(node, "axis", _AXIS_READERS[node.op_type]))
@@ -54,7 +53,7 @@ def _lookups(node: onnx_ir.Node) -> Iterator[tuple[onnx_ir.Value | None, int | N
 
 
 def _columns(node: onnx_ir.Node, first: int) -> Iterator[tuple[onnx_ir.Value | None, int | None]]:
-    """The columns of the positions, one for each axis; where they are not apart, all of them for each."""
+    """The index columns, one per axis; if they are not separate values, all of them for each axis."""
     data, positions = node.inputs[0], node.inputs[1]
     count = size_of(positions, -1)
     if count is None:
@@ -68,7 +67,7 @@ def _columns(node: onnx_ir.Node, first: int) -> Iterator[tuple[onnx_ir.Value | N
 
 
 class _Search:
-    """Goes over a model once."""
+    """Goes over a model once and collects bounds and refusals."""
 
     def __init__(self, model: onnx_ir.Model, raises_above: bool) -> None:
         self.ranges = Ranges(model)
@@ -85,12 +84,12 @@ class _Search:
                 self.refused[node] = _DIVISION
 
     def _fits(self, value: onnx_ir.Value | None, size: int | None, raises_above: bool) -> bool:
-        """Whether positions are in range once the inputs are, which are bounded for it."""
+        """Whether indices are in range as long as the inputs are; records the bounds of those inputs."""
         found = self.ranges.of(value)
         if value is None or found is None:
             return False
         if onnx_ir.convenience.get_const_tensor(value) is not None:
-            # Capture has seen that PyTorch takes them, also from the end.
+            # Capture has seen that PyTorch accepts them, including negative ones.
             return size is None or (-size <= found.low and found.high < size)
         if size is None and not raises_above:
             return False
@@ -102,7 +101,7 @@ class _Search:
         return True
 
     def _divides(self, node: onnx_ir.Node) -> bool:
-        """Whether a division is one that the processor can do."""
+        """Whether the processor can do a division without trapping."""
         dividend, divisor = map(self.ranges.of, node.inputs)
         dtype = node.outputs[0].dtype
         if dtype is None or not dtype.is_integer():
@@ -126,26 +125,26 @@ class _Search:
 
 
 def out_of_range(model: onnx_ir.Model, raises_above: bool) -> dict[onnx_ir.Node, str]:
-    """The nodes that may be given positions or divisors for which PyTorch raises, with reasons.
+    """The nodes that may get indices or divisors for which PyTorch raises, with reasons.
 
     Args:
-        model: not changed.
-        raises_above: whether the runtime itself raises where a position is too large.
+        model: not modified.
+        raises_above: whether the runtime itself raises if an index is too large.
     """
     return _Search(model, raises_above).refused
 
 
 def bounds_of(model: onnx_ir.Model, raises_above: bool) -> Mapping[str, Bounds]:
-    """Between which integers an input's elements have to be, by name; see `out_of_range`."""
+    """The bounds of the elements of integer inputs, by name; see `out_of_range`."""
     return _Search(model, raises_above).bounds
 
 
 def are_within(tensors: Sequence[torch.Tensor], bounds: Sequence[Bounds | None]) -> bool:
-    """Whether all elements are between their bounds.
+    """Whether all elements are within their bounds.
 
     Args:
         tensors: in CPU memory.
-        bounds: of each; None where there are none.
+        bounds: of each tensor; None if there are none.
     """
     return all(_is_within(tensor, *each) for tensor, each in zip(tensors, bounds, strict=True) if each)
 
@@ -153,6 +152,6 @@ def are_within(tensors: Sequence[torch.Tensor], bounds: Sequence[Bounds | None])
 def _is_within(tensor: torch.Tensor, low: float, high: float) -> bool:
     if tensor.numel() == 0:
         return True
-    # PyTorch's own would wake its threads, which then spin while the runtime computes.
+    # PyTorch's reductions would wake its threads, which then spin while the runtime computes.
     array = tensor.detach().numpy()
     return bool(low <= array.min() and array.max() <= high)

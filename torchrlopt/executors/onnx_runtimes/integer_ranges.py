@@ -1,7 +1,7 @@
-"""Between which numbers the integers of a model lie, as far as its operators say.
+"""Derives the ranges of a model's integers from its operators.
 
-An element is in a range that is known, or it is an element of an input of the model with something known
-added to it. What the input holds is seen when the model is called.
+An element is in a known range, or it is an element of a model input plus a known offset. The values of inputs
+are checked when the model is called.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _BOOLEAN = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """What an element may be.
+    """The possible values of an element.
 
     Attributes:
-        low: the least that it may be otherwise than by an input; above `high` where it cannot.
-        high: the greatest.
-        inputs: of what inputs it may be an element, by name, and between what is then added to it.
+        low: lower bound of the values that do not come from an input; above `high` if there are none.
+        high: upper bound of these.
+        inputs: the inputs that it may be an element of, by name, with the range of the added offset.
     """
 
     low: float = math.inf
@@ -36,7 +36,7 @@ class Range:
     inputs: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
 
     def __or__(self, other: Range) -> Range:
-        """One of both."""
+        """Either of the two."""
         inputs = dict(self.inputs)
         for name, (low, high) in other.inputs.items():
             known = inputs.get(name, (low, high))
@@ -44,13 +44,13 @@ class Range:
         return Range(min(self.low, other.low), max(self.high, other.high), inputs)
 
     def plus(self, low: float, high: float) -> Range:
-        """Something between two numbers is added."""
+        """The range after adding something between two numbers."""
         inputs = {name: (least + low, most + high) for name, (least, most) in self.inputs.items()}
         return Range(self.low + low, self.high + high, inputs)
 
     @property
     def is_known(self) -> bool:
-        """Whether no input has a part in it."""
+        """Whether the range does not depend on inputs."""
         return not self.inputs
 
 
@@ -61,7 +61,7 @@ class Ranges:
     """The ranges of a model's integers; a value without a range may be anything.
 
     Args:
-        model: values typed where types are known; it does not change meanwhile.
+        model: values are typed if their types are known; it must not change meanwhile.
     """
 
     def __init__(self, model: onnx_ir.Model) -> None:
@@ -89,7 +89,7 @@ class Ranges:
         return found if found is not None and found.is_known else None
 
     def any_of(self, values: Iterable[onnx_ir.Value | None]) -> Range | None:
-        """The range of an element of one of these."""
+        """The union of the ranges of these values."""
         whole = Range()
         for value in values:
             found = self.of(value)
@@ -100,7 +100,7 @@ class Ranges:
 
 
 def constant_range(value: onnx_ir.Value) -> Range | None:
-    """The range of a constant's elements, or of all that its type holds where that is narrow."""
+    """The range of a constant's elements, or of its whole type if that is narrow."""
     tensor = onnx_ir.convenience.get_const_tensor(value)
     if tensor is not None and tensor.size == 0:
         return Range()
@@ -112,7 +112,7 @@ def constant_range(value: onnx_ir.Value) -> Range | None:
 
 
 def size_of(value: onnx_ir.Value | None, axis: int) -> int | None:
-    """A size that is known."""
+    """A size, if it is known."""
     if value is None or value.shape is None or not value.shape:
         return None
     size = value.shape[axis]
@@ -120,7 +120,7 @@ def size_of(value: onnx_ir.Value | None, axis: int) -> int | None:
 
 
 def attribute(node: onnx_ir.Node, name: str, default: int) -> int:
-    """An attribute that is an integer."""
+    """An integer attribute."""
     found = node.attributes.get(name)
     return default if found is None else int(found.value)
 
@@ -244,7 +244,7 @@ def _limited(node: onnx_ir.Node, output: onnx_ir.Value, ranges: Ranges) -> Range
         return Range(min(max(own.low, least), most), max(min(own.high, most), least))
     whole = ranges.any_of(node.inputs) if node.op_type != "Clip" else ranges.of(node.inputs[0])
     if whole is None or not whole.is_known:
-        # Of the inputs themselves nothing is known but on one side, which a call does not look at.
+        # Only one side is known of values that come from inputs, and calls do not check those inputs.
         return Range(least, most) if math.isfinite(least) or math.isfinite(most) else None
     return Range(max(whole.low, least), min(whole.high, most))
 
@@ -263,7 +263,7 @@ def _quotient(node: onnx_ir.Node, output: onnx_ir.Value, ranges: Ranges) -> Rang
     is_integer = output.dtype is not None and output.dtype.is_integer()
     if found is None or divisor is None or divisor.low < 1 or not is_integer:
         return None
-    # Towards zero, and nearest to it by the largest divisor.
+    # Truncated towards zero; the largest divisor gives the result nearest to zero.
     ends = [end if math.isinf(end) else math.trunc(end / divisor.low) for end in (found.low, found.high)]
     return Range(ends[0], ends[1]) if divisor.low == divisor.high else Range(min(ends[0], 0), max(ends[1], 0))
 
@@ -308,6 +308,6 @@ def _added_up(node: onnx_ir.Node, output: onnx_ir.Value, ranges: Ranges) -> Rang
     )
     over = range(len(x.shape)) if axes is None else axes.numpy().reshape(-1).tolist()
     count = math.prod(size if (size := size_of(x, axis)) is not None else math.inf for axis in over)
-    # However many of the terms there are.
+    # For any number of terms.
     low = 0.0 if found.low >= 0 else found.low * count
     return Range(low, 0.0 if found.high <= 0 else found.high * count)

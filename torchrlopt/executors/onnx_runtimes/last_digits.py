@@ -1,7 +1,7 @@
-"""Graphs in which a last digit decides between integers, as in floor(x / 61), and whom they may be given to.
+"""Finds nodes whose last digit decides between integers, as in floor(x / 61), and refuses them.
 
-OpenVINO computes quotients as products with reciprocals. Both runtimes put operators in sequence together,
-and ONNX Runtime leaves out roundings to float16 in between. What one sum or product gives alone is the same
+OpenVINO computes quotients as products with reciprocals. Both runtimes fuse consecutive operators, and ONNX
+Runtime omits roundings to float16 in between. A single sum or product by itself has the same result
 everywhere.
 """
 
@@ -13,7 +13,7 @@ from torchrlopt.errors import UnsupportedError
 from torchrlopt.onnx.writer import KEEPS_BITS
 
 _ALONE = frozenset({"Add", "Cast", "Mul", "Sub"})
-"""Rounded once, and so in one way, unless they are put together with others."""
+"""Rounded once, hence the same everywhere, unless fused with other operators."""
 
 _NEVER = frozenset(
     {
@@ -29,10 +29,10 @@ REASON = "a last digit, by which a later operator decides, may be rounded in ano
 
 
 def of_last_digits(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
-    """The nodes that another runtime may round in another way where it matters.
+    """The nodes that another runtime may round differently where it matters.
 
     Args:
-        model: as `onnx.writer` gives it, with nodes that say whether they keep their bits.
+        model: from `onnx.writer`, whose nodes are marked if they must keep their bits.
     """
     rounded: set[onnx_ir.Value] = set()
     found = {}
@@ -43,13 +43,13 @@ def of_last_digits(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
         is_narrow = any(value.dtype in _NARROW for value in node.outputs)
         rounds = node.op_type in _ALONE or node.op_type in _NEVER
         if node.op_type in _NEVER or (rounds and (is_rounded or is_narrow)):
-            found[node] = REASON  # and what it gives is as PyTorch rounds it
+            found[node] = REASON  # its readers get a result rounded by PyTorch
         elif rounds or is_rounded:
             rounded.update(node.outputs)
     return found
 
 
 def refuse_last_digits(model: onnx_ir.Model) -> None:
-    """Raise UnsupportedError where there are any."""
+    """Raise UnsupportedError if there are any."""
     for node, reason in of_last_digits(model).items():
         raise UnsupportedError(reason, where=str(node.name), got=node.op_type)

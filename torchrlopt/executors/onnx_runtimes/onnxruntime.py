@@ -1,7 +1,7 @@
-"""The ONNX Runtime executor: runs the rewritten model in a session, which shares tensors without copies.
+"""The ONNX Runtime executor: runs the rewritten model in a session that shares tensors without copies.
 
-The session reads the weights where they are, as initializers, and folds and packs them. It belongs to one set
-of weights: when one of them changes, another session is opened. With live weights they stay inputs. Needs the
+The session reads the weights in place, as initializers, and folds and packs them. It belongs to one set of
+weights: if one of them changes, another session is opened. With live weights they stay inputs. Needs the
 extra `onnxruntime`.
 """
 
@@ -39,10 +39,10 @@ _IN_NUMPY = frozenset(
 
 
 def _wrong_optimisers(model: onnx_ir.Model) -> list[str]:
-    """Passes of ONNX Runtime that would break the model.
+    """ONNX Runtime passes that would break the model.
 
-    Pad_Fusion takes every Pad before a convolution for one of the image, also one that enlarges the kernel,
-    and leaves a model behind that the session refuses.
+    Pad_Fusion assumes that every Pad before a convolution pads the image, even if it enlarges the kernel, and
+    leaves a model that the session rejects.
     """
     pads = (node.outputs[0] for node in model.graph if node.op_type == "Pad")
     feeds_kernel = any(use.idx > 0 and use.node.op_type == "Conv" for pad in pads for use in pad.uses())
@@ -52,8 +52,8 @@ def _wrong_optimisers(model: onnx_ir.Model) -> list[str]:
 def _request(
     model: onnx_ir.Model, held: Mapping[str, torch.Tensor], settings: Mapping[str, object]
 ) -> Request:
-    """What a session is made of; see `session_call.Runtime`."""
-    # Threads that go on spinning after a call would take the processor from PyTorch; without any spinning
+    """What a session is created from; see `session_call.Runtime`."""
+    # Threads that keep spinning after a call would take the processor from PyTorch. Without any spinning,
     # every parallel operator waits for threads to wake up (squeezenet1_1: 2.4 ms, with it 1.9).
     entries = {"session.force_spinning_stop": "1", **settings}
     return Request(
@@ -83,7 +83,7 @@ def _open(
     is_bool = [value.dtype == onnx_ir.DataType.BOOL for value in model.graph.outputs]
 
     def run_copying(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        # ONNX Runtime reads numpy's arrays where they are. It copies results into new ones, in some versions.
+        # ONNX Runtime reads numpy arrays in place. In some versions it copies results into new ones.
         feed = {name: tensor.numpy() for name, tensor in zip(feeds, tensors, strict=True)}
         return [torch.from_numpy(array) for array in session.run(fetches, feed)]
 
@@ -100,13 +100,13 @@ def _open(
         return [x.view(torch.bool) if wants else x for x, wants in zip(found, is_bool, strict=True)]
 
     run = run_copying if _are_small(model) else run_sharing
-    # The session reads the weights where they are: they live as long as it does.
+    # The session reads the weights in place, so keep them alive as long as the session.
     run.__dict__["weights"] = held, values
     return run
 
 
 def _are_small(model: onnx_ir.Model) -> bool:
-    """Whether all outputs are sooner copied than bound, and all that goes in and out has a type in numpy."""
+    """Whether copying the outputs is faster than binding them, and numpy has all dtypes in and out."""
     small = 1 << 16
     has_type = all(value.dtype in _IN_NUMPY for value in (*model.graph.inputs, *model.graph.outputs))
     shapes = [value.shape for value in model.graph.outputs]
@@ -115,23 +115,23 @@ def _are_small(model: onnx_ir.Model) -> bool:
 
 
 def _shared(tensor: torch.Tensor) -> Any:
-    """An OrtValue of the same memory."""
+    """An OrtValue that shares the tensor's memory."""
     from onnxruntime import OrtValue
 
-    if tensor.dtype is torch.bool:  # ONNX Runtime does not know DLPack's booleans
+    if tensor.dtype is torch.bool:  # ONNX Runtime does not support booleans in DLPack
         return OrtValue.ortvalue_from_numpy(tensor.numpy())
     return OrtValue.from_dlpack(tensor)
 
 
 def open_file(path: Path, threads: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """A session on a file as it is, with ONNX Runtime's own settings: what this executor is compared with.
+    """Open an unmodified file with ONNX Runtime's default settings: the baseline for this executor.
 
     Args:
         path: of an ONNX model.
-        threads: of each operator.
+        threads: per operator.
 
     Returns:
-        Arrays of the inputs in order to arrays of the outputs.
+        A function from arrays of the inputs to arrays of the outputs, in order.
     """
     from onnxruntime import InferenceSession, SessionOptions
 

@@ -1,6 +1,6 @@
-"""What ONNX Runtime does in the program, and first in a process of its own.
+"""ONNX Runtime calls that run in the program, and before that in a separate process.
 
-That process loads this file by its path, and so it imports nothing but numpy and ONNX Runtime.
+That process loads this file by path, so it imports only numpy and ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_CALLS = 2  # the second takes other ways: memory is planned by what the first one needed
+_CALLS = 2  # the second uses other code: memory is planned by what the first one needed
 _BFLOAT16 = 16  # in ONNX
 
 
 def session_of(proto: bytes, values: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    """A session.
+    """Create a session.
 
     Args:
-        proto: the model, with initializers whose data are elsewhere.
+        proto: the model, with initializers whose data is elsewhere.
         values: an OrtValue for each of these.
         settings: "threads", "entries" of the configuration by name, "disabled" optimisers.
     """
@@ -38,7 +38,7 @@ def session_of(proto: bytes, values: Mapping[str, Any], settings: Mapping[str, A
 
 
 def refusal(model: bytes) -> str | None:
-    """What ONNX Runtime has against a model; see `asked.Ask`."""
+    """Why ONNX Runtime rejects a model, or None; see `asked.Ask`."""
     from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
 
     options = SessionOptions()
@@ -47,7 +47,7 @@ def refusal(model: bytes) -> str | None:
     options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except MemoryError:  # says nothing of the operators
+    except MemoryError:  # unrelated to the operators
         raise
     except Exception as error:  # noqa: BLE001  # ONNX Runtime's errors have no common base
         return str(error).rpartition(" : ")[2]
@@ -55,7 +55,7 @@ def refusal(model: bytes) -> str | None:
 
 
 def ask(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """`refusal`, as a task; not all of it where it lists many operators."""
+    """`refusal` as a task; truncated if it lists many operators."""
     reason = refusal(arrays["model"].tobytes())
     return {"refusal": None if reason is None else reason[:2000]}
 
@@ -64,8 +64,8 @@ def run(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[s
     """Open a session and call it, as a task.
 
     Args:
-        header: "settings" as for `session_of`; types of the arrays of "held" and "feeds" by name.
-        arrays: "model", and "held NAME" and "feeds NAME" of each.
+        header: "settings" as for `session_of`; dtypes of the arrays under "held" and "feeds", by name.
+        arrays: "model", and a "held NAME" or "feeds NAME" for each.
     """
     values = {
         kind: {name: _value(arrays[f"{kind} {name}"], dtype) for name, dtype in header[kind].items()}
@@ -79,7 +79,7 @@ def run(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[s
 
 
 def _value(array: NDArray[Any], dtype: str) -> Any:
-    """An OrtValue of the same memory; numpy has no bfloat16, whose bits are shown as integers."""
+    """An OrtValue that shares memory; bfloat16, which numpy lacks, comes as integers."""
     from onnxruntime import OrtValue
 
     if dtype == "torch.bfloat16":

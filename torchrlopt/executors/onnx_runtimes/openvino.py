@@ -1,8 +1,8 @@
 """The OpenVINO executor: compiles the rewritten model with OpenVINO for the CPU.
 
-OpenVINO reads the weights where they are, as constants, and folds and packs them. A compiled model belongs to
-one set of weights: when one of them changes, the model is compiled again. With live weights they stay inputs.
-Needs the extra `openvino`.
+OpenVINO reads the weights in place, as constants, and folds and packs them. A compiled model belongs to one
+set of weights: if one of them changes, the model is recompiled. With live weights they stay inputs. Needs the
+extra `openvino`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from torchrlopt.options import Options
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
 
-# OpenVINO computes with 32 bits what ONNX says has 64. That is enough for positions, sizes and axes: the
-# operators of the first set read or move them, those of the second compute them. Models that calculate with
+# OpenVINO computes 64-bit integers of ONNX with 32 bits. That is enough for indices, sizes and axes: the
+# operators in the first set read or move them, those in the second compute them. Models that calculate with
 # other 64-bit integers, compare them or return them are refused.
 _MAY_READ_INT64 = frozenset(
     {
@@ -43,7 +43,7 @@ _MAY_READ_INT64 = frozenset(
 _MAY_GIVE_INT64 = frozenset({"ArgMax", "ArgMin", "NonZero", "Shape", "Size", "TopK"})
 
 
-# What OpenVINO computes in 8 bits saturates, and wraps in PyTorch: these do neither.
+# In 8 bits OpenVINO saturates where PyTorch wraps around; these operators do neither.
 _MAY_GIVE_INT8 = frozenset(
     {
         "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Concat", "Constant", "Expand",
@@ -56,7 +56,7 @@ _OF_8_BITS = frozenset({onnx_ir.DataType.INT8, onnx_ir.DataType.UINT8})
 
 
 def _that_saturate(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
-    """The nodes that compute numbers of 8 bits."""
+    """The nodes that compute 8-bit numbers."""
     return {
         node: "OpenVINO saturates numbers of 8 bits"
         for node in model.graph
@@ -66,7 +66,7 @@ def _that_saturate(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
 
 
 def _of_64_bits(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
-    """The nodes that need the 64 bits of their numbers."""
+    """The nodes that need all 64 bits of their numbers."""
     wide = onnx_ir.DataType.INT64
     found = {}
     for node in model.graph:
@@ -83,23 +83,23 @@ def _of_64_bits(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
 
 
 def _of_other_widths(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
-    """The nodes whose integers wrap, or are lost, elsewhere than PyTorch's."""
+    """The nodes whose integers overflow or lose bits differently from PyTorch's."""
     return _that_saturate(model) | _of_64_bits(model)
 
 
 def _request(
     model: onnx_ir.Model, held: Mapping[str, torch.Tensor], settings: Mapping[str, object]
 ) -> Request:
-    """What a model is compiled of; see `session_call.Runtime`."""
+    """What a model is compiled from; see `session_call.Runtime`."""
     properties: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         "INFERENCE_PRECISION_HINT": _precision({tensor.dtype for tensor in held.values()}),
-        # A thread pinned to the core that another runtime's thread runs on was seen to double the time.
+        # Pinning a thread to a core that another runtime's thread uses was seen to double the time.
         "ENABLE_CPU_PINNING": "NO",
     }
     if may_crash(model, frozenset(held)):
-        properties["SNIPPETS_MODE"] = "DISABLE"  # elementwise operators run in kernels of their own
+        properties["SNIPPETS_MODE"] = "DISABLE"  # elementwise operators then run in separate kernels
     properties |= settings
     return Request(onnx_ir.to_proto(model).SerializeToString(), properties)
 
@@ -117,13 +117,13 @@ def _open(
         compiled = compiled_of(request.proto, tensors, request.settings)
     except Exception as error:  # OpenVINO's errors have no common base
         raise LoweringError("OpenVINO refuses the model", got=str(error), is_bug=False) from error
-    # Inputs that nothing reads are not the network's any more.
+    # Unread inputs are no longer inputs of the compiled network.
     ports = {name: port for port in compiled.inputs for name in port.get_names()}
     read = [(index, ports[name]) for index, name in enumerate(feeds) if name in ports]
     idle = collections.deque([_Request(compiled, read)])
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        # A request serves one thread at a time.
+        # A request can serve only one thread at a time.
         try:
             request = idle.pop()
         except IndexError:
@@ -133,20 +133,20 @@ def _open(
         finally:
             idle.append(request)
 
-    # The model reads the weights where they are: they live as long as it does.
+    # The model reads the weights in place, so keep them alive as long as the model.
     run.__dict__["weights"] = held
     return run
 
 
 class _Request:
-    """An inference request of a compiled model. Where all sizes are fixed, its tensors are set up once.
+    """An inference request of a compiled model. If all sizes are fixed, its tensors are set up once.
 
-    Copies are numpy's: PyTorch's would wake its threads, which then spin while OpenVINO computes (resnet18:
-    12.1 instead of 8.2 ms).
+    Copies use numpy: PyTorch would wake its threads, which then spin while OpenVINO computes (resnet18: 12.1
+    instead of 8.2 ms).
 
     Args:
         compiled: the model.
-        read: index among the feeds, and port, of each input.
+        read: for each input, its index among the feeds and its port.
     """
 
     def __init__(self, compiled: Any, read: Sequence[tuple[int, Any]]) -> None:
@@ -158,7 +158,7 @@ class _Request:
         self._outputs = [_bits(tensor) for tensor in self._request.output_tensors if self._is_static]
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Feeds to fetches."""
+        """Run on the feeds and return the fetches."""
         if self._is_static:
             for (index, _), own in zip(self._read, self._inputs, strict=True):
                 np.copyto(own, _array(tensors[index]), casting="no")
@@ -171,10 +171,10 @@ class _Request:
 
 
 def _precision(dtypes: Collection[torch.dtype]) -> str:
-    """The precision to compute in, by the types of the weights.
+    """The precision to compute in, given the dtypes of the weights.
 
-    By itself OpenVINO takes bfloat16 for models of float32 on processors that have it, and for those of
-    float16 where "f16" is asked of one that has no kernels for it.
+    By default OpenVINO uses bfloat16 for float32 models on processors that support it, and for float16 models
+    if "f16" is requested on a processor without kernels for it.
     """
     if torch.bfloat16 in dtypes:
         return "bf16"
@@ -182,18 +182,18 @@ def _precision(dtypes: Collection[torch.dtype]) -> str:
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
-    """The memory of a tensor; numpy has no bfloat16, whose bits are shown as integers."""
+    """The memory of a tensor; bfloat16, which numpy lacks, is viewed as integers."""
     array: NDArray[Any] = (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
     return array
 
 
 def _shared(tensor: torch.Tensor) -> Any:
-    """An OpenVINO tensor of the same memory."""
+    """An OpenVINO tensor that shares the tensor's memory."""
     return tensor_of(_array(tensor), tensor.dtype is torch.bfloat16)
 
 
 def _bits(tensor: Any) -> tuple[NDArray[Any], bool]:
-    """The memory of an OpenVINO tensor, as `_array` shows it, and whether it is bfloat16."""
+    """The memory of an OpenVINO tensor, viewed as in `_array`, and whether it is bfloat16."""
     import openvino
 
     is_bfloat16 = tensor.element_type == openvino.Type.bf16
@@ -206,19 +206,19 @@ def _copied(array: NDArray[Any], is_bfloat16: bool) -> torch.Tensor:
 
 
 def open_file(path: Path, threads: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """A compiled file as it is, for the latency of one request: what this executor is compared with.
+    """Compile an unmodified file for the latency of one request: the baseline for this executor.
 
     Args:
         path: of an ONNX model.
-        threads: of a request.
+        threads: per request.
 
     Returns:
-        Arrays of the inputs in order to arrays of the outputs.
+        A function from arrays of the inputs to arrays of the outputs, in order.
     """
     settings = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": threads,
-        "INFERENCE_PRECISION_HINT": "f32",  # its default on some processors is to round to bfloat16
+        "INFERENCE_PRECISION_HINT": "f32",  # on some processors the default rounds to bfloat16
     }
     compiled = new_core().compile_model(str(path), "CPU", settings)
     names = [value.any_name for value in compiled.inputs]

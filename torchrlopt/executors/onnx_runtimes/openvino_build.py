@@ -1,6 +1,6 @@
-"""What OpenVINO does in the program, and first in a process of its own.
+"""OpenVINO calls that run in the program, and before that in a separate process.
 
-That process loads this file by its path, and so it imports nothing but numpy and OpenVINO.
+That process loads this file by path, so it imports only numpy and OpenVINO.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-_CALLS = 2  # the second takes other ways: what was made for these sizes is in a cache
+_CALLS = 2  # the second uses other code: what was built for these sizes is cached
 
 
 def new_core() -> Any:
-    """A core of its own for each graph, so that the threads it starts end with the graph.
+    """A separate core for each graph, so that the threads it starts end with the graph.
 
-    It gives the thread in which it loads its plugin a stack for signal handlers, and takes that away when it
-    dies, in whatever thread: the next signal (a child has ended, Ctrl-C) would then end the program. So it is
-    made in a thread that ends at once.
+    A core gives the thread in which it loads its plugin a stack for signal handlers, and removes it when the
+    core is destroyed, in whatever thread that is. The next signal (a child exits, Ctrl-C) would then kill the
+    program. So the core is created in a thread that ends immediately.
     """
     import openvino
 
@@ -33,11 +33,11 @@ def new_core() -> Any:
 
 
 def compiled_of(proto: bytes, held: Mapping[str, Any], properties: Mapping[str, Any]) -> Any:
-    """A compiled model.
+    """Compile a model.
 
     Args:
         proto: the model.
-        held: OpenVINO's tensors for inputs that become constants, by name.
+        held: OpenVINO tensors for inputs that become constants, by name.
         properties: of the CPU device.
     """
     from openvino import op
@@ -54,7 +54,7 @@ def compiled_of(proto: bytes, held: Mapping[str, Any], properties: Mapping[str, 
 
 
 def tensor_of(array: NDArray[Any], is_bfloat16: bool) -> Any:
-    """An OpenVINO tensor of the same memory; numpy has no bfloat16, whose bits are shown as integers."""
+    """An OpenVINO tensor that shares memory; bfloat16, which numpy lacks, comes as integers."""
     import openvino
 
     if is_bfloat16:
@@ -63,14 +63,14 @@ def tensor_of(array: NDArray[Any], is_bfloat16: bool) -> Any:
 
 
 def refusal(model: bytes) -> str | None:
-    """What OpenVINO has against a model; see `asked.Ask`."""
-    import openvino  # noqa: F401  # one that is damaged says nothing of the operators
+    """Why OpenVINO rejects a model, or None; see `asked.Ask`."""
+    import openvino  # noqa: F401  # outside the try: a broken installation says nothing about operators
 
     try:
         core = new_core()
         network = core.read_model(model)
         taken = core.query_model(network, "CPU")
-    except MemoryError:  # says nothing of the operators
+    except MemoryError:  # unrelated to the operators
         raise
     except Exception as error:  # noqa: BLE001  # OpenVINO's errors have no common base
         return str(error).strip().rpartition("Summary:")[2].partition("To facilitate")[0]
@@ -79,7 +79,7 @@ def refusal(model: bytes) -> str | None:
 
 
 def ask(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """`refusal`, as a task; not all of it where it lists many operators."""
+    """`refusal` as a task; truncated if it lists many operators."""
     reason = refusal(arrays["model"].tobytes())
     return {"refusal": None if reason is None else reason[:2000]}
 
@@ -88,8 +88,8 @@ def run(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[s
     """Compile a model and call it, as a task.
 
     Args:
-        header: "settings", the properties; types of the arrays of "held" and "feeds" by name.
-        arrays: "model", and "held NAME" and "feeds NAME" of each.
+        header: "settings", the properties; dtypes of the arrays under "held" and "feeds", by name.
+        arrays: "model", and a "held NAME" or "feeds NAME" for each.
     """
     tensors = {
         kind: {

@@ -1,8 +1,8 @@
-"""Whether tensors hold plain numbers only, with which a runtime computes what PyTorch computes.
+"""Checks that tensors hold plain numbers only, for which a runtime computes the same as PyTorch.
 
-Runtimes lose NaN and infinities that PyTorch keeps: OpenVINO's Relu and Clip make a number of NaN, ONNX
-Runtime's Clip one of an infinity. With such inputs or weights the original graph runs instead. An infinity
-that is made on the way is not seen; of finite operands few operators make one.
+Runtimes lose NaN and infinities that PyTorch keeps: OpenVINO's Relu and Clip turn NaN into a number, ONNX
+Runtime's Clip an infinity. With such inputs or weights the original graph runs instead. Infinities produced
+inside the graph are not detected; few operators produce one from finite operands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torchrlopt.executors.eager.kernels import indirect
 
 
 def are_plain(tensors: Iterable[torch.Tensor]) -> bool:
-    """Whether no tensor holds NaN or an infinity, other than masks of 0 and -inf.
+    """Whether no tensor holds NaN or an infinity, except for masks of 0 and -inf.
 
     Args:
         tensors: in CPU memory.
@@ -25,15 +25,15 @@ def are_plain(tensors: Iterable[torch.Tensor]) -> bool:
     return all(_is_plain(tensor) for tensor in tensors if tensor.is_floating_point())
 
 
-_COMPARED = (torch.float32, torch.float64)  # numpy compares these several at a time
+_COMPARED = (torch.float32, torch.float64)  # numpy vectorises comparisons of these
 _EXPONENT = {
     torch.float16: 0x7C00,
     torch.bfloat16: 0x7F80,
-}  # its bits are all set where a number is not finite
+}  # exponent bits, all set if a number is not finite
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    # PyTorch's own would wake its threads, which then spin while the runtime computes.
+    # PyTorch's reductions would wake its threads, which then spin while the runtime computes.
     if tensor.numel() == 0:
         return True
     found = None
@@ -52,6 +52,6 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         is_finite = math.isfinite(tensor.sum())
     if is_finite:
         return True
-    # A mask that is added to scores: models are checked with such masks in place.
+    # A mask that is added to scores: models are checked with such masks.
     is_mask = ((tensor == 0) | (tensor == -math.inf)).all() & (tensor == 0).any()
     return bool(is_mask | tensor.isfinite().all())

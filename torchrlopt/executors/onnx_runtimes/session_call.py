@@ -1,4 +1,4 @@
-"""Calls sessions of runtimes that take ONNX models: turns arguments into feeds, and fetches into outputs."""
+"""Calls sessions of runtimes that run ONNX models: converts arguments to feeds and fetches to outputs."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _CPU = torch.device("cpu")
 
 
 def of_opaque(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
-    """The nodes that are ATen calls that ONNX has no operator for."""
+    """The nodes that are ATen calls without an ONNX operator."""
     return {node: "operators that ONNX does not have" for node in model.graph if node.domain == ATEN_DOMAIN}
 
 
 def refuse_opaque(model: onnx_ir.Model) -> None:
-    """Raise LoweringError where there are any; the message names them."""
+    """Raise LoweringError if there are any; the message names them."""
     opaque = of_opaque(model)
     if opaque:
         names = ", ".join(sorted({node.op_type for node in opaque}))
@@ -52,7 +52,7 @@ def refuse_opaque(model: onnx_ir.Model) -> None:
 
 
 def devices_of(captured: Captured) -> set[torch.device]:
-    """All devices that tensors of the captured graph are on; single numbers in CPU memory do not count."""
+    """All devices of tensors in the captured graph, except for scalars in CPU memory."""
     values = [node.meta.get("val") for node in captured.aten.graph.nodes]
     return {
         value.device
@@ -62,7 +62,7 @@ def devices_of(captured: Captured) -> set[torch.device]:
 
 
 def refuse_elsewhere(captured: Captured) -> None:
-    """Raise where tensors are not in CPU memory.
+    """Require that all tensors are in CPU memory.
 
     Raises:
         UnsupportedError: they are elsewhere.
@@ -73,24 +73,24 @@ def refuse_elsewhere(captured: Captured) -> None:
 
 
 def positions(captured: Captured) -> dict[str, int]:
-    """The place of each argument of the captured graph."""
+    """The position of each argument of the captured graph."""
     placeholders = captured.aten.graph.find_nodes(op="placeholder")
     return {node.name: index for index, node in enumerate(placeholders)}
 
 
 def as_tensor(value: Any) -> torch.Tensor:
-    """A feed; sizes come as ints."""
+    """A feed; sizes are passed as ints."""
     return dense(value) if isinstance(value, torch.Tensor) else torch.tensor(int(value))
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers one after the other, as runtimes read them, also of a view that negates."""
+    """The tensor contiguous and with lazy negation resolved, as runtimes read it."""
     tensor = tensor.detach()
     return (tensor.resolve_neg() if tensor.is_neg() else tensor).contiguous()
 
 
 def proto_without_weights(model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]]) -> bytes:
-    """The serialised model with initializers of these names whose data comes from elsewhere.
+    """The serialised model, with initializers of these names whose data comes from elsewhere.
 
     Args:
         model: the named values are graph inputs.
@@ -115,14 +115,16 @@ def proto_without_weights(model: onnx_ir.Model, shapes: Mapping[str, Sequence[in
 
 
 Session = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
-"""Feeds in order to fetches in order."""
+"""Maps feeds to fetches, both in order."""
 
 Opener = Callable[
     [onnx_ir.Model, Mapping[str, torch.Tensor], Sequence[str], Mapping[str, object]],
     Session,
 ]
-"""Makes a session: of a model, weights by name (contiguous; they are read in place), names of the feeds in
-order, and the user's settings."""
+"""Creates a session from a model, weights by name, the names of the feeds in order, and the user's settings.
+
+Weights are contiguous and read in place.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,13 +132,13 @@ class Runtime:
     """A runtime whose sessions run ONNX models on the CPU.
 
     Attributes:
-        title: its name, for people.
-        package: the Python package, which is also the extra of ours that brings it.
-        open: makes a session.
-        request: what `open` makes it of, but for weights: of a model, weights by name and the settings.
-        module: path of the file that does the same in a process of its own; see `first_run.Isolated`.
+        title: its display name.
+        package: the Python package, which is also the name of our extra that installs it.
+        open: creates a session.
+        request: what `open` creates it from, apart from weights; takes a model, weights by name and settings.
+        module: path of the file that does the same in a separate process; see `first_run.Isolated`.
         refuses: the nodes that the runtime would not compute as PyTorch does, with reasons.
-        raises_above: whether it raises where a position is too large, as PyTorch does.
+        raises_above: whether it raises if an index is too large, as PyTorch does.
     """
 
     title: str
@@ -148,10 +150,10 @@ class Runtime:
     raises_above: bool = False
 
     def load(self) -> None:
-        """Import it.
+        """Import the package.
 
         Raises:
-            UnsupportedError: it is not installed, or damaged.
+            UnsupportedError: it is not installed, or broken.
         """
         try:
             importlib.import_module(self.package)
@@ -159,13 +161,13 @@ class Runtime:
             raise UnsupportedError(
                 f"{self.package} is not installed", todo=f"pip install 'torchrlopt[{self.package}]'"
             ) from error
-        except Exception as error:  # such as a library that is missing, or for another processor
+        except Exception as error:  # such as a missing library, or one for another processor
             raise UnsupportedError(
                 f"{self.package} cannot be imported", got=f"{type(error).__name__}: {error}"
             ) from error
 
     def not_as_pytorch(self, model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
-        """The nodes that it would compute in another way than PyTorch, or less exactly, with reasons."""
+        """The nodes that it would compute differently or less accurately than PyTorch, with reasons."""
         inexact = conditioning.refused(model, self.package)
         return {**inexact, **out_of_range(model, self.raises_above), **self.refuses(model)}
 
@@ -173,8 +175,8 @@ class Runtime:
         """See `Executor.refusals`.
 
         Args:
-            model: not changed.
-            is_stored: whether the runtime's answers are looked for and kept on disk.
+            model: not modified.
+            is_stored: whether to look up and store the runtime's answers on disk.
         """
         found = {**of_opaque(model), **of_last_digits(model), **self.not_as_pytorch(model)}
         if importlib.util.find_spec(self.package) is not None:
@@ -183,7 +185,7 @@ class Runtime:
 
     @property
     def isolated(self) -> Isolated:
-        """The runtime in a process of its own."""
+        """The runtime in a separate process."""
         return Isolated(self.title, self.package, self.module)
 
 
@@ -193,16 +195,16 @@ def lower_to_session(
     """Build the callable of an executor that runs sessions; see `Executor.lower`.
 
     Raises:
-        LoweringError: an operator is not ONNX's, or the runtime refuses the model.
+        LoweringError: an operator is not an ONNX operator, or the runtime rejects the model.
         UnsupportedError: the model was read from a file, the package is not installed, tensors are not in CPU
-            memory, the runtime cannot compute the model, or an output is no tensor.
+            memory, the runtime cannot compute the model, or an output is not a tensor.
     """
     if captured is None:
         raise UnsupportedError(
             f"the {runtime.title} executor runs captured graphs", todo="open the file itself"
         )
     if importlib.util.find_spec(runtime.package) is None:
-        runtime.load()  # says what to do
+        runtime.load()  # raises an error that says what to do
     refuse_opaque(model)
     refuse_last_digits(model)
     refuse_elsewhere(captured)
@@ -210,7 +212,7 @@ def lower_to_session(
         raise UnsupportedError(reason, where=str(node.name), got=node.op_type)
     standardise(model)
     if model.graph.opset_imports[""] > NATIVE:
-        # Runtimes have kernels and fusions for a sigmoid and a product, and none for the newer operator.
+        # Runtimes have kernels and fusions for a sigmoid and a product, but none for the newer operator.
         lower_opset(model, NATIVE)
     conditioning.make_stable(model, runtime.package)
     with without_dispatch_modes():
@@ -218,24 +220,24 @@ def lower_to_session(
 
 
 def _drop_unread(model: onnx_ir.Model, names: Collection[str]) -> None:
-    """Take inputs of these names away that nothing reads: ONNX Runtime refuses to be given their values."""
+    """Remove unread inputs with these names: ONNX Runtime rejects values for them."""
     for value in list(model.graph.inputs):
         if value.name in names and not value.uses() and not value.is_graph_output():
             model.graph.inputs.remove(value)
 
 
 class SessionCallable:
-    """A lowered graph that runs in a session of another runtime: a session for each set of weights.
+    """A lowered graph that runs in sessions of another runtime, one per set of weights.
 
-    Opening one takes up to hundreds of milliseconds: a set of weights that has not come before runs as the
-    original does, and gets its session when it comes again.
+    Opening one takes up to hundreds of milliseconds, so a new set of weights runs the original and gets its
+    session when it is used again.
 
     Args:
-        model: what runs; weights are graph inputs.
-        captured: names and order of the arguments.
-        options: the user's choices; with live weights these stay inputs.
-        runtime: makes the sessions.
-        bounds: between which numbers the elements of inputs are: with others the original runs.
+        model: the model to run; weights are graph inputs.
+        captured: defines names and order of the arguments.
+        options: the user's options; with live weights, weights stay inputs.
+        runtime: creates the sessions.
+        bounds: bounds of the elements of inputs; outside them the original runs.
     """
 
     def __init__(
@@ -264,9 +266,9 @@ class SessionCallable:
         self._outputs = FetchedOutputs(captured.aten, position)
         self._policy = options.weights
         self._cache = PrologueCache(self._open, self._policy, is_dear=True)
-        # Opened before sessions were left: who has counted them must see that there is another one.
+        # Sessions opened before others were dropped: the count must increase with each new session.
         self._num_before = 0
-        # Runtimes fold expressions over weights without a word where one of them overflows.
+        # Runtimes silently fold expressions over weights even if one of them overflows.
         static = is_static | captured.constants.keys()
         is_composed = options.numerics == "real"
         self._check = split_weights(model.clone(), static, _CPU, exact=True) if is_composed else None
@@ -297,19 +299,19 @@ class SessionCallable:
         return tuple(self._original(*args)) if outputs is None else outputs
 
     def _run(self, session: Session, feeds: Sequence[Any], read: Sequence[Any]) -> tuple[Any, ...] | None:
-        """The outputs of a call with an open session; None where the original has to run on these feeds."""
+        """The outputs of a call with an open session; None if the original must run on these feeds."""
         tensors = [as_tensor(value) for value in feeds]
         return self._outputs(session(tensors), read) if self._takes(tensors) else None
 
     def _takes(self, feeds: Sequence[torch.Tensor]) -> bool:
-        """Whether the runtime computes what PyTorch does of these feeds."""
+        """Whether the runtime computes the same as PyTorch for these feeds."""
         return are_plain(feeds) and are_within(feeds, self._bounds)
 
     def _may_open(self, args: Sequence[Any]) -> bool:
         """Try the graph on these arguments, see `FirstRun`; raises what it raises.
 
         Returns:
-            Whether a session may be opened: on feeds that the runtime does not take nothing is tried.
+            Whether a session may be opened. On feeds that the runtime cannot take, nothing is tried.
         """
         feeds = [as_tensor(args[at]) for at in self._feeds]
         if not self._first_run.is_needed(feeds):
@@ -325,7 +327,7 @@ class SessionCallable:
         return {name: dense(tensor) for name, tensor in held.items()}
 
     def _open(self, *weights: torch.Tensor) -> tuple[Session, bool]:
-        """A session with these weights, and whether it may be used: `plain_numbers`, `index_bounds`."""
+        """A session with these weights, and whether they allow its use: `plain_numbers`, `index_bounds`."""
         held = self._held(weights)
         if self._check is not None:
             self._check(held)
@@ -336,7 +338,7 @@ class SessionCallable:
         return session, are_plain(own) and are_within(own, self._weight_bounds)
 
     def leave_sessions(self) -> None:
-        """Open others at the next call."""
+        """Open new sessions in the next call."""
         self._num_before = self.num_evaluations
         self._cache = PrologueCache(self._open, self._policy, is_dear=True)
 
@@ -347,7 +349,7 @@ _LEFT: list[Session] = []
 
 
 def _leave_sessions_of_the_parent() -> None:
-    """A fork has one thread: to close a session of its parent would be to wait for the others for ever."""
+    """Drop sessions in a fork without closing them, which would wait forever: a fork has one thread."""
     _LEFT.extend(_SESSIONS)
     for each in _CALLABLES:
         each.leave_sessions()

@@ -1,7 +1,7 @@
-"""Operators in forms that keep their digits in a runtime whose own kernel loses them.
+"""Expands operators into forms that keep their accuracy in a runtime whose own kernel loses it.
 
-Each takes one node apart into others that the runtime computes well. Numbers narrower than float32 are
-widened first, as PyTorch's kernels do, and rounded once. Which runtime needs which form: `conditioning.py`.
+Each form replaces one node by others that the runtime computes well. Dtypes narrower than float32 are widened
+first, as in PyTorch's kernels, and rounded once. `conditioning.py` says which runtime needs which form.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ _NARROW = (onnx_ir.DataType.FLOAT16, onnx_ir.DataType.BFLOAT16)
 
 
 class _Form(Expansion):
-    """An expansion in which values come as wide as PyTorch's kernels compute."""
+    """An expansion whose values are as wide as PyTorch's kernels compute."""
 
     @property
     def attributes(self) -> list[onnx_ir.Attr]:
-        """The node's own."""
+        """The node's attributes."""
         return list(self.node.attributes.values())
 
     @property
     def rest(self) -> list[onnx_ir.Value | None]:
-        """The operands behind the first."""
+        """The operands after the first."""
         return list(self.node.inputs[1:])
 
     def wide(self, index: int) -> onnx_ir.Value:
-        """An operand, of float32 at least."""
+        """An operand, widened to at least float32."""
         value = self.operand(index)
         return self.cast(value, onnx_ir.DataType.FLOAT) if value.dtype in _NARROW else value
 
     def of(self, op: str, *operands: onnx_ir.Value | float) -> onnx_ir.Value:
-        """An elementwise operator, of the first operand's shape; numbers become constants of its dtype."""
+        """An elementwise operator with the first operand's shape; numbers become constants of its dtype."""
         like = next(each for each in operands if isinstance(each, onnx_ir.Value))
         given = [each if isinstance(each, onnx_ir.Value) else self.scalar(each, like) for each in operands]
         result = self.add(op, given, like=like)
@@ -44,12 +44,12 @@ class _Form(Expansion):
         return result
 
     def vector(self, numbers: list[float], like: onnx_ir.Value) -> onnx_ir.Value:
-        """A 1-d constant of the dtype of `like`."""
+        """A 1-d constant with the dtype of `like`."""
         assert like.dtype is not None
         return self._constant(np.asarray(numbers, dtype=like.dtype.numpy()), like.dtype)
 
     def finish(self, value: onnx_ir.Value) -> None:
-        """The result, in the dtype of the node's own, in the node's place."""
+        """Replace the node by this value, cast to the dtype of the node's result."""
         dtype = self.node.outputs[0].dtype
         if dtype is not None and value.dtype != dtype:
             self.cast(value, dtype)
@@ -62,7 +62,7 @@ def _number(node: onnx_ir.Node, name: str, default: float) -> float:
 
 
 def _expm1(form: _Form, x: onnx_ir.Value) -> onnx_ir.Value:
-    """`exp(x) - 1` as `2 t / (1 - t)` of `t = tanh(x / 2)`: of negative x nothing cancels."""
+    """`exp(x) - 1` as `2 t / (1 - t)` with `t = tanh(x / 2)`: no cancellation for negative x."""
     t = form.of("Tanh", form.of("Mul", x, 0.5))
     return form.of("Div", form.of("Mul", t, 2.0), form.of("Sub", 1.0, t))
 
@@ -72,7 +72,7 @@ def elu(node: onnx_ir.Node) -> None:
     form = _Form(node)
     x = form.wide(0)
     if node.op_type == "Selu":
-        # The defaults of the standard.
+        # The standard's defaults.
         alpha, gamma = (
             _number(node, "alpha", 1.67326319217681884766),
             _number(node, "gamma", 1.05070102214813),
@@ -104,13 +104,13 @@ def _polynomial(form: _Form, x: onnx_ir.Value, terms: Sequence[float]) -> onnx_i
 
 
 _ATANH_TERMS = [2 / (2 * k + 1) for k in range(9)]
-"""Of `2 atanh(z) / z` in powers of `z^2`: up to 1/3 what is left out is below 1e-9 of the result."""
+"""Of `2 atanh(z) / z` in powers of `z^2`: up to 1/3 the remainder is below 1e-9 of the result."""
 
 
 def softplus(node: onnx_ir.Node) -> None:
-    """`max(x, 0) + log1p(e)` of `e = exp(-|x|)`, where `log1p(e) = 2 atanh(z)` of `z = e / (2 + e)`.
+    """`max(x, 0) + log1p(e)` with `e = exp(-|x|)` and `log1p(e) = 2 atanh(z)`, `z = e / (2 + e)`.
 
-    As a series: OpenVINO's logarithm has few digits near 1, and its Atanh took five times as long.
+    Uses a series, because OpenVINO's logarithm is inaccurate near 1 and its Atanh took five times as long.
     """
     form = _Form(node)
     x = form.wide(0)
@@ -121,11 +121,11 @@ def softplus(node: onnx_ir.Node) -> None:
 
 
 _ERF_TERMS = [2 / math.sqrt(math.pi) * (-1) ** k / (math.factorial(k) * (2 * k + 1)) for k in range(8)]
-"""Of `erf(x) / x` in powers of `x^2`: below 1/2 what is left out is below 1e-10 of the result."""
+"""Of `erf(x) / x` in powers of `x^2`: below 1/2 the remainder is below 1e-10 of the result."""
 
 
 def erf(node: onnx_ir.Node) -> None:
-    """The first terms of the series where x is small."""
+    """The first terms of the series for small x."""
     form = _Form(node)
     x = form.wide(0)
     near = form.of("Mul", _polynomial(form, form.of("Mul", x, x), _ERF_TERMS), x)
@@ -136,7 +136,7 @@ def erf(node: onnx_ir.Node) -> None:
 
 
 def group_norm(node: onnx_ir.Node) -> None:
-    """The operator for single channels, of which each group is one; then scale and bias of the channels."""
+    """Instance normalisation with one channel per group, then scale and bias per channel."""
     form = _Form(node)
     x, scale, bias = form.wide(0), form.wide(1), form.wide(2)
     groups = int(_number(node, "num_groups", 1))
@@ -158,7 +158,7 @@ def group_norm(node: onnx_ir.Node) -> None:
 
 
 def in_double(node: onnx_ir.Node) -> None:
-    """A sum in float64, as PyTorch adds up."""
+    """A sum in float64, as in PyTorch."""
     form = _Form(node)
     x = form.cast(form.operand(0), onnx_ir.DataType.DOUBLE)
     form.finish(form.add(node.op_type, [x, *form.rest], form.attributes, like=x))
@@ -173,9 +173,9 @@ def summed(node: onnx_ir.Node) -> None:
 
 
 def centred_again(node: onnx_ir.Node) -> None:
-    """The mean of squares of `c = x - mean(x)`, as that of `c - mean(c)`: the mean's own error goes out.
+    """The mean of squares of `c = x - mean(x)`, as that of `c - mean(c)`, which cancels the mean's error.
 
-    The mean of numbers around 1e6 is rounded to a multiple of 0.06, and the variance is off by its error
+    The mean of numbers around 1e6 is rounded to a multiple of 0.06, and the variance is off by that error
     squared: 0.2 % of the variance of 4096 such numbers.
     """
     form = _Form(node)
@@ -191,9 +191,9 @@ def centred_again(node: onnx_ir.Node) -> None:
 
 
 def with_infinities(node: onnx_ir.Node) -> None:
-    """A largest (smallest) element that begins with the lowest (highest) finite number, not with infinity.
+    """Correct a maximum (minimum) that the runtime starts from the lowest (highest) finite number.
 
-    Of the halves of numbers none but an infinity is the finite number that the runtime begins with.
+    Computed over halves, the result equals that start value only if all elements are infinite.
     """
     form = _Form(node)
     x = form.operand(0)

@@ -1,1 +1,1 @@
-"""Graphs of which an executor takes parts: which parts, whether they pay, and what runs them."""
+"""Runs parts of a graph in an executor: which parts, whether that is faster, and what runs them."""

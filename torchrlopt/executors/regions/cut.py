@@ -1,7 +1,7 @@
-"""Cuts a model: the largest parts that a runtime takes become regions, where they pay.
+"""Cuts a model: the largest parts that a runtime supports become regions if they are worthwhile.
 
-Constants are copied to whoever reads them, and so is the arithmetic of sizes. What is computed of weights
-belongs to the region that reads it; where several do, it is computed once, outside of them.
+Constants and size arithmetic are copied to all their readers. Values computed from weights belong to the
+region that reads them; if several do, they are computed once, outside the regions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torchrlopt.executors.weights.split_onnx import steps_of
 from torchrlopt.executors.weights.static_part import hoisted
 
 _MOST_TRIES = 8
-"""So often regions that do not pay are given up and the rest is cut anew."""
+"""Maximum number of times that regions that do not pay are dropped and the rest is cut again."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,9 +24,9 @@ class Region:
     """Nodes that run together in a runtime.
 
     Attributes:
-        nodes: in order; copies of free nodes among them.
-        taken: those that run nowhere else.
-        inputs: values from outside, weights among them; constants are not.
+        nodes: in order, including copies of free nodes.
+        taken: the nodes that run nowhere else.
+        inputs: values from outside, including weights but not constants.
         outputs: values that are read outside.
     """
 
@@ -41,10 +41,10 @@ class Cut:
     """A model in parts.
 
     Attributes:
-        regions: in an order in which they can run.
-        order: all of it in such an order: regions, and nodes that PyTorch runs.
-        places: by node, the indices of the regions that it runs in, -1 for PyTorch.
-        once: the nodes over weights and constants, which do not run at every call.
+        regions: in topological order.
+        order: the whole model in topological order: regions, and nodes that PyTorch runs.
+        places: maps each node to the indices of the regions it runs in, -1 for PyTorch.
+        once: the nodes over weights and constants, which do not run in every call.
     """
 
     regions: tuple[Region, ...]
@@ -67,12 +67,12 @@ def cut(
     """Cut a model into regions and the rest.
 
     Args:
-        model: its nodes in an order in which they can run.
-        left: nodes that the runtime does not take.
+        model: its nodes are in topological order.
+        left: nodes that the runtime does not support.
         static: names of the inputs that are weights.
         scalars: names of the inputs that are sizes.
-        num_bytes: of a value.
-        pays: whether a region is worth one.
+        num_bytes: size of a value.
+        pays: whether a region is worthwhile.
     """
     cutter = _Cutter(model, static, scalars, num_bytes)
     given_up = set(left)
@@ -86,7 +86,7 @@ def cut(
 
 
 class _Cutter:
-    """What is known of a model before it is cut."""
+    """What is known about a model before it is cut."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class _Cutter:
         self.free = self.fixed | self._sizes({value for value in model.graph.inputs if value.name in scalars})
 
     def _sizes(self, scalars: Collection[onnx_ir.Value]) -> set[onnx_ir.Node]:
-        """The arithmetic of sizes: over numbers of the caller, shapes, and constants."""
+        """The size arithmetic: over the caller's numbers, shapes, and constants."""
         known: set[onnx_ir.Value] = set(scalars)
         found: set[onnx_ir.Node] = set()
         for node in self.nodes:
@@ -143,7 +143,7 @@ class _Cutter:
                 members[place].append(node)
         regions = [_region(nodes, at, home, places) for at, nodes in enumerate(members)]
         outside = [(round_of[node], node) for node in self.nodes if OUTSIDE in places[node]]
-        # In one round what PyTorch runs comes first.
+        # Within a round, the nodes that PyTorch runs come first.
         units: list[tuple[int, int, onnx_ir.Node | Region]] = [(number, 0, node) for number, node in outside]
         units += [(number, 1, regions[at]) for number, at in numbers.items()]
         units.sort(key=lambda unit: unit[:2])

@@ -1,8 +1,8 @@
-"""Lowers a graph that a runtime takes parts of: those run there, the rest in PyTorch.
+"""Lowers a graph of which a runtime supports parts: those run there, the rest in PyTorch.
 
-An executor says which nodes it does not take (`Executor.refusals`). It gets the whole graph where it takes
-that, else the regions that pay (`cut.py`), each as a graph of its own; the rest is lowered as the eager
-executor does it.
+An executor reports the nodes it does not support (`Executor.refusals`). If there are none it gets the whole
+graph, otherwise the regions that pay (`cut.py`), each as a separate graph; the rest is lowered as in the
+eager executor.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
 
 _MOST_TRIES = 8
-"""So often the graph is cut anew because the executor refuses a node where its region ends."""
+"""Maximum number of times that the graph is cut again because the executor refuses a node of a region."""
 
 
 def lower(
@@ -43,23 +43,23 @@ def lower(
     options: Options,
     prices: Callable[[], Prices],
 ) -> Lowered:
-    """Build the callable of a graph, in regions where the executor does not take all of it.
+    """Build the callable of a graph, in regions if the executor does not support all of it.
 
     Args:
-        executor: what runs the graph, or parts of it.
-        model: the graph; may be changed.
-        captured: where it came from; None for a model that was read from a file.
-        options: the user's choices.
-        prices: what regions save and cost; asked for where there are any.
+        executor: runs the graph, or parts of it.
+        model: the graph; may be modified.
+        captured: where it came from; None for a model read from a file.
+        options: the user's options.
+        prices: returns what regions save and cost; called only if the executor refuses nodes.
 
     Raises:
-        LoweringError: the executor takes too little of the graph.
+        LoweringError: the executor supports too little of the graph.
         RlOptError: see `Executor.lower`.
     """
     refused = {} if captured is None else executor.refusals(model, captured, options)
     if captured is None or not refused:
         return executor.lower(model, captured, options)
-    with without_dispatch_modes():  # inside AOTAutograd's fake mode constants would come out fake
+    with without_dispatch_modes():  # inside AOTAutograd's fake mode, constants would be fake tensors
         try:
             priced = dataclasses.replace(prices(), sizes=_sizes(captured))
             return _in_regions(executor, model, captured, options, refused, priced)
@@ -119,12 +119,12 @@ def _in_regions(
 
 
 def _calls_the_users(captured: Captured) -> bool:
-    """Whether operators of the user's own are called, which may do more than they return."""
+    """Whether the graph calls custom operators of the user's, which may have side effects."""
     return any(not name.startswith("aten.") for name in captured.opaque)
 
 
 def _sizes(captured: Captured) -> dict[str, int]:
-    """Examples of all symbolic sizes of a graph, by their expressions."""
+    """Example values of all symbolic sizes of a graph, by their expressions."""
     found: dict[str, int] = {}
     for node in captured.aten.graph.nodes:
         value = node.meta.get("val")
@@ -138,7 +138,7 @@ def _sizes(captured: Captured) -> dict[str, int]:
 def _with_groups(
     model: onnx_ir.Model, captured: Captured, refused: Collection[onnx_ir.Node]
 ) -> set[onnx_ir.Node]:
-    """The refused nodes, and those that came from one ATen call with them: it is put back whole."""
+    """The refused nodes and the other nodes of their ATen calls, because a call is restored whole."""
     left = set(refused)
     for members in nodes_by_origin(model, captured).values():
         if any(node in refused for node in members):
@@ -147,19 +147,19 @@ def _with_groups(
 
 
 def _border_us(region: Region, fixed: Collection[str], prices: Prices) -> float:
-    """What a call of the region costs; weights are handed over once."""
+    """The overhead of a call of the region; weights are passed only once."""
     return prices.border_us([*(each for each in region.inputs if each.name not in fixed), *region.outputs])
 
 
 def operator_of(node: onnx_ir.Node) -> str:
-    """What a node computes, for people."""
+    """Display name of what a node computes."""
     return node.op_type if node.domain in ("", ATEN_DOMAIN) else f"{node.domain}::{node.op_type}"
 
 
 def _told(
     name: str, parts: Cut, reasons: Refusals, fixed: Collection[str], prices: Prices
 ) -> tuple[Part, ...]:
-    """What runs where, and why, in the order in which it runs; what PyTorch runs in between in one."""
+    """What runs where and why, in execution order; consecutive nodes that PyTorch runs form one part."""
     told: list[Part] = []
     between: list[onnx_ir.Node] = []
 
@@ -187,7 +187,7 @@ class RegionsCallable:
     Args:
         rest: calls the regions.
         subjects: the regions.
-        original: runs where a runtime asks for the original of its region.
+        original: runs if a runtime requests the original of its region.
         parts: what runs where.
 
     Attributes:
@@ -211,7 +211,7 @@ class RegionsCallable:
     @property
     def num_evaluations(self) -> int:
         """See `registry.Lowered`: a set of weights counts once, however many regions read it."""
-        # A callable that keeps nothing may be a plain function.
+        # A callable without state may be a plain function.
         seen = sum(getattr(each, "num_evaluations", 0) for each in (self._rest, *self._regions))
         with self._lock:
             if seen != self._seen:

@@ -1,10 +1,9 @@
-"""Which nodes of a graph run together, where some may run in a runtime and the others may not.
+"""Groups the nodes of a graph that run together, if only some of them may run in a runtime.
 
-The nodes get rounds. In each round the nodes that are left to PyTorch run first, then those that are taken,
-as one region. Along every edge the round stays or rises, and it rises from a taken node to one that is left.
-So no path leaves a region and comes back to it, the regions have an order, and there are as few of them as
-there can be: a path that goes back and forth n times needs n rounds. One pass over the edges in each
-direction.
+Each node is assigned a round. In each round the nodes left to PyTorch run first, then the taken nodes, as one
+region. Along every edge the round stays the same or increases, and it increases from a taken node to one that
+is left. So no path leaves a region and returns to it, the regions are ordered, and their number is minimal: a
+path that alternates n times needs n rounds. This takes one pass over the edges in each direction.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ def rounds(
     kind: Callable[[Node], Kind],
     size: Callable[[Node], float] = lambda node: 1.0,
 ) -> dict[Node, int]:
-    """The round of each node; the taken ones of a round are a region.
+    """The round of each node; the taken nodes of a round form a region.
 
     Args:
-        nodes: in an order in which they can run.
+        nodes: in topological order.
         reads: the nodes whose results a node reads.
         kind: of a node.
-        size: of a node's results, in whatever unit.
+        size: of a node's results, in any unit.
 
     Returns:
-        The earliest rounds; taken nodes that only later regions read are moved there, unless that makes more
-        cross the border. The round of a free node is the first in which PyTorch can run it.
+        The earliest rounds, except that taken nodes read only by later regions are moved there unless that
+        increases what crosses the border. The round of a free node is the first in which PyTorch can run it.
     """
     found: dict[Node, int] = {}
     # The first round in which a reader can run, by the reader's kind.
@@ -69,7 +68,7 @@ def _sink(
     size: Callable[[Node], float],
     found: dict[Node, int],
 ) -> None:
-    """Move taken nodes to the round of their first reader, where no more is read across the border then."""
+    """Move taken nodes to the round of their first reader, unless more then crosses the border."""
     latest: dict[Node, int] = {}  # the last round in which a taken node can still serve its readers
     for node in reversed(nodes):
         own = latest.get(node)

@@ -1,7 +1,7 @@
-"""The ATen graph of a cut model: a call for each region, original and converted calls for the rest.
+"""The ATen graph of a cut model: one call per region, original and converted calls for the rest.
 
-A region is lowered like everything else first, which tells the types and sizes of its results. Then one call
-takes its place, and what was lowered of it is read by nobody any more.
+A region is first lowered like everything else, which gives the dtypes and sizes of its results. Then one call
+replaces it, and its lowered nodes become dead code.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class RegionCall(NewMemory):
     """A region as a function of an FX graph: takes the region's inputs, returns the tuple of its outputs.
 
     Attributes:
-        region: what runs.
-        results: fake tensors like its outputs, one row after the other.
-        lowered: what runs it, once that has been built.
+        region: the region to run.
+        results: contiguous fake tensors for its outputs.
+        lowered: runs the region, once it has been built.
     """
 
     __module__ = __name__
@@ -43,7 +43,7 @@ class RegionCall(NewMemory):
         self.lowered: Lowered | None = None
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
-        """Run."""
+        """Run the region."""
         assert self.lowered is not None, "it is built before the graph is used"
         return self.lowered(*args)
 
@@ -65,7 +65,7 @@ def stitch(model: onnx_ir.Model, captured: Captured, parts: Cut) -> Stitched:
     """Lower a cut model.
 
     Raises:
-        LoweringError: a part cannot be lowered, or the rest needs what only a region knows.
+        LoweringError: a part cannot be lowered, or the rest needs a value that is internal to a region.
     """
 
     def make(model: onnx_ir.Model, emitter: Emitter, captured: Captured) -> Lowering:
@@ -80,7 +80,7 @@ def stitch(model: onnx_ir.Model, captured: Captured, parts: Cut) -> Stitched:
 
 
 _INSIDE = "rlopt_inside_region"
-"""Key in the `meta` of nodes that a region's call stands for."""
+"""Key in the `meta` of nodes that a region's call replaces."""
 
 
 class _Stitching(Lowering):
@@ -120,7 +120,7 @@ class _Stitching(Lowering):
             self._call(region)
 
     def _is_pending(self, value: onnx_ir.Value) -> bool:
-        """Also for what never leaves its region: who asks for it gets something else, or is converted."""
+        """Also true for values internal to a region: readers use something else, or are converted."""
         producer = value.producer()
         region = self.regions.get(producer) if producer is not None else None
         is_hidden = region is not None and region is not self.inside and value not in self.exported
@@ -145,13 +145,13 @@ class _Stitching(Lowering):
                 break
             if node.op == "call_function":
                 node.meta[_INSIDE] = True
-        # What was learned inside must not be used outside: it would keep the inside alive.
+        # Do not use values from inside the region outside: that would keep the inside alive.
         self.entries, self.scalars, self.done = entries, scalars, done | set(region.taken)
         self.finished.add(region)
         self._emit(region, operands, fakes)
 
     def _operand_of(self, value: onnx_ir.Value) -> fx.Node:
-        """What a region is given; a size stays a number."""
+        """The operand of a region; a size stays a number."""
         entry: Entry = self.entry(value)
         if isinstance(entry, Ints) and entry.rank == 0 and isinstance(entry.elements[0], fx.Node):
             return entry.elements[0]

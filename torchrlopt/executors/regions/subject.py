@@ -1,4 +1,4 @@
-"""A region as an executor is given it: a graph of its own, with arguments and results of its own."""
+"""A region in the form that an executor takes: a separate graph with its own arguments and results."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from torchrlopt.generated_code import checked
 
 
 class LeaveRegionsError(Exception):
-    """A runtime asks for the original of its region: the original of the whole graph runs instead."""
+    """A runtime requests the original of its region: the original of the whole graph runs instead."""
 
 
 class _LeaveRegions(NewMemory):
-    """Stands in a graph for a region that cannot run in PyTorch."""
+    """Placeholder in a graph for a region that cannot run in PyTorch."""
 
     __module__ = __name__
     __name__ = "leave_regions"
@@ -37,10 +37,10 @@ class _LeaveRegions(NewMemory):
 
 
 class _InPyTorch(NewMemory):
-    """A region in PyTorch, for calls that its runtime does not take; built in the first of them.
+    """A region in PyTorch, for calls that its runtime does not support; built in the first such call.
 
-    Once the user's own operators have run, the whole graph must not begin anew: nobody knows what they do
-    besides.
+    Once the user's custom operators have run, the whole graph must not be restarted, because their side
+    effects are unknown.
 
     Args:
         model: the region.
@@ -54,7 +54,7 @@ class _InPyTorch(NewMemory):
         self._module: fx.GraphModule | None = None
 
     def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
-        """Run; raises LeaveRegionsError where PyTorch does not take the region, as with sizes that vary."""
+        """Run; raises LeaveRegionsError if PyTorch cannot lower the region, for example if sizes vary."""
         module = self._module
         if module is None:
             try:
@@ -66,10 +66,10 @@ class _InPyTorch(NewMemory):
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What `Executor.lower` takes.
+    """The input of `Executor.lower` for one region.
 
     Attributes:
-        call: the function that is to call it.
+        call: the function that will call the lowered region.
         model: the region's model.
         captured: its arguments and results.
     """
@@ -86,13 +86,13 @@ def subjects_of(
 
     Args:
         stitched: the graph.
-        model: that was cut.
+        model: the model that was cut.
         static: names of the graph's inputs that are weights.
-        begins_anew: whether the whole original runs where a runtime asks for that of its region; else the
-            region alone runs in PyTorch, where that is possible.
+        begins_anew: whether the whole original runs if a runtime requests the original of its region;
+            otherwise only the region runs in PyTorch, if possible.
     """
     graph = stitched.module.graph
-    # What the caller may get hold of is computed anew at every call.
+    # Values that the caller may get hold of are recomputed in every call.
     fixed = static_nodes(graph, static) - reaching_output(graph)
     return [_subject(node, model, fixed, begins_anew) for node in stitched.calls]
 

@@ -1,7 +1,7 @@
-"""Builds TensorRT plans of ONNX models, and loads plans as engines with their weights.
+"""Builds TensorRT plans from ONNX models, and loads plans as engines with their weights.
 
-This is written for the part of the Python API that TensorRT 10.13 and 11 have in common. Every object of
-TensorRT is annotated with its class: a test compares each name used with the published bindings.
+Uses only the part of the Python API that TensorRT 10.13 and 11 share. Every TensorRT object is annotated with
+its class: a test checks each name used against the published bindings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger("torchrlopt")
 _NUM_MESSAGES = 8
 
 Weights = Mapping[str, torch.Tensor]
-"""Tensors in host memory, contiguous, by the name of the initializer."""
+"""Contiguous tensors in host memory, by initializer name."""
 
 
 def version() -> str:
@@ -35,10 +35,11 @@ def version() -> str:
 
 
 def parse(prepared: Prepared, device: torch.device) -> dict[str, str]:
-    """What TensorRT's parser has against nodes of a model, by their names; see `model.Parse`.
+    """The objections of TensorRT's parser to nodes of a model, by node name; see `model.Parse`.
 
-    The parser checks all nodes and names each that it refuses; `supports_model_v2` would name the last one
-    only, and takes no weights from memory. They are zeros here: what is taken depends on types and sizes.
+    The parser checks all nodes and reports each one it rejects; `supports_model_v2` would report only the
+    last one, and accepts no weights from memory. The weights are zeros here, because support depends on
+    dtypes and sizes only.
     """
     with torch.cuda.device(device):
         log = Log()
@@ -56,7 +57,7 @@ def parse(prepared: Prepared, device: torch.device) -> dict[str, str]:
 
 
 class _Monitor(trt.IProgressMonitor):  # type: ignore[misc]  # a class of a package without types
-    """Shows the phases of a build on a terminal, and ends the build when asked to."""
+    """Shows the phases of a build on a terminal, and cancels the build on request."""
 
     def __init__(self) -> None:
         trt.IProgressMonitor.__init__(self)
@@ -88,7 +89,7 @@ class _Monitor(trt.IProgressMonitor):  # type: ignore[misc]  # a class of a pack
                 self._tasks[phase_name] = self._bars.add_task(phase_name, total=num_steps)
 
     def step_complete(self, phase_name: str, step: int) -> bool:
-        """False asks TensorRT to give the build up."""
+        """Returning False makes TensorRT cancel the build."""
         if self._bars is not None:
             with self._lock:
                 if phase_name in self._tasks:
@@ -107,18 +108,18 @@ class _Monitor(trt.IProgressMonitor):  # type: ignore[misc]  # a class of a pack
 class EngineMaker:
     """Makes engines of one model for any set of weights.
 
-    With `refit` one plan without weights serves all sets: it is built once, kept on disk, and every engine
-    made of it is given its weights. Otherwise a plan holds one set of weights and is built for each, which
-    lets TensorRT look at their values.
+    With `refit`, one plan without weights serves all sets: it is built once, kept on disk, and every engine
+    made from it is refitted with its weights. Otherwise a plan contains one set of weights and is built for
+    each set, so TensorRT can optimise for their values.
 
     Args:
         prepared: the model.
         options: the user's.
-        files: where plans and timings are kept; None: nowhere.
+        files: where plans and timings are stored; None: nowhere.
         device: of the tensors.
 
     Attributes:
-        num_builds: networks that TensorRT has optimised.
+        num_builds: number of networks that TensorRT has optimised.
     """
 
     def __init__(
@@ -141,8 +142,8 @@ class EngineMaker:
         """An engine with these weights.
 
         Raises:
-            LoweringError: TensorRT refuses the model.
-            KeyboardInterrupt: the user ended the build.
+            LoweringError: TensorRT rejects the model.
+            KeyboardInterrupt: the user cancelled the build.
         """
         with torch.cuda.device(self._device):
             key = self._key(weights)
@@ -150,13 +151,13 @@ class EngineMaker:
             if plan is None and self._files is not None:
                 plan = self._files.read(key)
             engine = self._loaded(plan, weights) if plan is not None else None
-            if engine is None:  # none yet, or one that is damaged or of another TensorRT
+            if engine is None:  # none yet, or it is damaged or from another TensorRT version
                 plan = self._built(weights)
                 engine = self._loaded(plan, weights)
                 if self._files is not None and engine is not None:
                     self._files.write(key, plan)
             if engine is None and self._refits:
-                # Not every layer can be given its weights later: then each set of weights has a plan.
+                # Not every layer supports refitting; in that case each set of weights gets its own plan.
                 logger.info("TensorRT cannot refit this engine: %s", "; ".join(self._log.messages))
                 self._refits = False
                 return self.engine(weights)
@@ -167,7 +168,7 @@ class EngineMaker:
             return Engine(engine, self._prepared, self._log, self._device)
 
     def _key(self, weights: Weights) -> str:
-        """SHA-256 of all that a plan depends on."""
+        """SHA-256 of everything that a plan depends on."""
         parts = [version(), torch.cuda.get_device_name(), str(torch.cuda.get_device_capability())]
         parts += [torch.version.cuda or "", repr(self._options), repr(self._prepared.ranges)]
         parts.append(str(self._refits))
@@ -210,7 +211,7 @@ class EngineMaker:
             config.add_optimization_profile(profile)
         timings = self._files.timings(version()) if self._files is not None else b""
         cache: trt.ITimingCache = config.create_timing_cache(timings)
-        # Timings of another device are left out rather than refused.
+        # Skip timings from another device instead of failing.
         config.set_timing_cache(cache, ignore_mismatch=False)
         plan = self._run_build(builder, network, config)
         if plan is None:
@@ -223,7 +224,7 @@ class EngineMaker:
     def _run_build(
         self, builder: trt.Builder, network: trt.INetworkDefinition, config: trt.IBuilderConfig
     ) -> bytes | None:
-        """Build in a thread of its own, so that Ctrl-C is seen while TensorRT is busy."""
+        """Build in a separate thread, so that Ctrl-C is noticed while TensorRT is busy."""
         found: list[bytes | None] = []
         raised: list[BaseException] = []
 
@@ -232,7 +233,7 @@ class EngineMaker:
                 with torch.cuda.device(self._device):
                     plan = builder.build_serialized_network(network, config)
                     found.append(None if plan is None else bytes(plan))
-            except BaseException as error:  # noqa: BLE001  # raised again where the caller waits
+            except BaseException as error:  # noqa: BLE001  # re-raised in the waiting thread
                 raised.append(error)
 
         monitor: _Monitor
@@ -252,7 +253,7 @@ class EngineMaker:
         return found[0]
 
     def _refusal(self, parser: trt.OnnxParser) -> LoweringError:
-        """What the parser has against the model."""
+        """The parser's objections to the model."""
         reasons = []
         for index in range(min(parser.num_errors, _NUM_MESSAGES)):
             error: trt.ParserError = parser.get_error(index)
@@ -264,7 +265,7 @@ class EngineMaker:
     # ---- loading
 
     def _loaded(self, plan: bytes, weights: Weights) -> trt.ICudaEngine | None:
-        """The engine of a plan, with weights; None where the plan is not usable."""
+        """The engine of a plan, with weights; None if the plan is not usable."""
         runtime: trt.Runtime = trt.Runtime(self._log)
         engine: trt.ICudaEngine | None = runtime.deserialize_cuda_engine(plan)
         if engine is None or not self._refits:
@@ -281,7 +282,7 @@ class EngineMaker:
 
 
 def _give(parser: trt.OnnxParser | trt.OnnxParserRefitter, weights: Weights) -> bool:
-    """Tell a parser where the weights are; empty ones are in the model already."""
+    """Pass weights to a parser; empty ones are already in the model."""
     return all(
         parser.load_initializer(name, tensor.data_ptr(), tensor.numel() * tensor.element_size())
         for name, tensor in weights.items()
@@ -290,12 +291,12 @@ def _give(parser: trt.OnnxParser | trt.OnnxParserRefitter, weights: Weights) -> 
 
 
 def _network_flags() -> int:
-    """Flags of a strongly typed network: the only kind there is from TensorRT 11 on."""
+    """Flags of a strongly typed network, the only kind from TensorRT 11 on."""
     return 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
 
 
 def _set_ranges(profile: trt.IOptimizationProfile, network: trt.INetworkDefinition, ranges: Ranges) -> None:
-    """Tell the profile how far sizes may vary."""
+    """Set the size ranges in the profile."""
     for index in range(network.num_inputs):
         tensor: trt.ITensor = network.get_input(index)
         found = ranges.get(tensor.name)

@@ -1,7 +1,7 @@
-"""Runs a TensorRT engine on torch tensors, on a stream of its own.
+"""Runs a TensorRT engine on torch tensors, on a separate stream.
 
-As `build`, this is written for the part of the Python API that TensorRT 10.13 and 11 have in common. Every
-object of TensorRT is annotated with its class: a test compares each name used with the published bindings.
+Like `build`, uses only the part of the Python API that TensorRT 10.13 and 11 share. Every TensorRT object is
+annotated with its class: a test checks each name used against the published bindings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NUM_MESSAGES = 8
 
 
 class Log(trt.ILogger):  # type: ignore[misc]  # a class of a package without types
-    """Keeps the errors of TensorRT for our messages, and hands warnings to our logger."""
+    """Keeps TensorRT's errors for our messages, and forwards warnings to our logger."""
 
     def __init__(self) -> None:
         trt.ILogger.__init__(self)
@@ -38,12 +38,12 @@ class Log(trt.ILogger):  # type: ignore[misc]  # a class of a package without ty
             logger.debug("TensorRT: %s", msg)
 
     def error(self, what: str) -> LoweringError:
-        """An error with what TensorRT has said."""
+        """An error that includes TensorRT's messages."""
         return LoweringError(what, got="; ".join(self.messages) or "TensorRT gave no reason")
 
 
 class _Allocator(trt.IOutputAllocator):  # type: ignore[misc]  # as above
-    """Memory of torch for an output whose size TensorRT finds out while it runs."""
+    """Allocates torch memory for an output whose size TensorRT determines at run time."""
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
         trt.IOutputAllocator.__init__(self)
@@ -55,9 +55,9 @@ class _Allocator(trt.IOutputAllocator):  # type: ignore[misc]  # as above
     def reallocate_output_async(
         self, tensor_name: str, memory: int, size: int, alignment: int, stream: int
     ) -> int | None:
-        """Called by TensorRT with the bytes that it needs; None: there are none."""
+        """Called by TensorRT with the number of bytes it needs; returns None if they cannot be allocated."""
         try:
-            # torch aligns to 512 bytes, TensorRT asks for 256.
+            # torch aligns to 512 bytes, TensorRT requires 256.
             self._memory = torch.empty(max(size, 1), dtype=torch.uint8, device=self._device)
         except torch.OutOfMemoryError:
             return None
@@ -68,7 +68,7 @@ class _Allocator(trt.IOutputAllocator):  # type: ignore[misc]  # as above
         self._shape = tuple(shape)
 
     def take(self) -> torch.Tensor:
-        """The output of the call that has just been enqueued; the next one gets new memory."""
+        """The output of the call that has just been enqueued; the next call gets new memory."""
         numel = torch.Size(self._shape).numel()
         if self._memory is None or numel == 0:
             return torch.empty(self._shape, dtype=self._dtype, device=self._device)
@@ -77,12 +77,12 @@ class _Allocator(trt.IOutputAllocator):  # type: ignore[misc]  # as above
 
 
 class Engine:
-    """An engine with its context and stream; calls of several threads take turns.
+    """An engine with its context and stream; calls from several threads are serialised.
 
     Args:
         engine: TensorRT's.
-        prepared: the model it was made of.
-        log: what the engine logs to.
+        prepared: the model it was built from.
+        log: where the engine logs to.
         device: of the tensors.
     """
 
@@ -98,7 +98,7 @@ class Engine:
             name for name in prepared.feeds if engine.get_tensor_location(name) == trt.TensorLocation.HOST
         }
         self._allocators: dict[str, _Allocator] = {}
-        # An empty tensor has no address, and TensorRT wants one.
+        # An empty tensor has no address, but TensorRT requires one.
         self._spare = torch.empty(1, dtype=torch.uint8, device=device)
         self._nowhere = self._spare.data_ptr()
 
@@ -114,7 +114,7 @@ class Engine:
         with self._lock, torch.cuda.device(self._device):
             current = torch.cuda.current_stream(self._device)
             context: trt.IExecutionContext = self._context
-            # Sizes in host memory must stay there while the engine runs: until the next call.
+            # Sizes in host memory must stay alive while the engine runs, so keep them until the next call.
             self._held: list[torch.Tensor] = []
             for name, feed in zip(self._prepared.feeds, feeds, strict=True):
                 tensor = feed.to("cpu" if name in self._on_host else self._device)
@@ -124,8 +124,8 @@ class Engine:
                 context.set_tensor_address(name, tensor.data_ptr() or self._nowhere)
             context.infer_shapes()
             results = [self._output(name, dtype) for name, dtype in self._prepared.fetches.items()]
-            # Both streams wait for each other through events, so what is allocated and freed on torch's
-            # stream around this call is safe without being recorded on ours.
+            # Each stream waits for the other through events, so memory allocated and freed on torch's stream
+            # around this call is safe without being recorded on ours.
             self._stream.wait_stream(current)
             if not context.execute_async_v3(self._stream.cuda_stream):
                 raise self._log.error("TensorRT cannot run the engine")
@@ -133,7 +133,7 @@ class Engine:
             return [result() for result in results]
 
     def _output(self, name: str, dtype: torch.dtype) -> Callable[[], torch.Tensor]:
-        """Prepare memory for an output; gives the tensor after the run has been enqueued."""
+        """Prepare memory for an output; the returned function gives the tensor once the run is enqueued."""
         context: trt.IExecutionContext = self._context
         shape = tuple(context.get_tensor_shape(name))
         if min(shape, default=0) < 0:

@@ -1,8 +1,8 @@
-"""The TensorRT executor: the rewritten model as an engine for one GPU, built from the weightless ONNX model.
+"""The TensorRT executor: runs the rewritten model as an engine for one GPU, built without its weights.
 
-The network is strongly typed: every product runs in the dtype that the model says. Weights are given by
-pointer; when one changes, the engine is refitted or built again. Sizes outside the range that an engine was
-built for run in eager PyTorch, on the same rewritten graph. Needs the extra `tensorrt` and a CUDA device.
+The network is strongly typed: every product runs in the model's dtype. Weights are passed by pointer; if one
+changes, the engine is refitted or rebuilt. Sizes outside the range that an engine was built for run in eager
+PyTorch, on the same rewritten graph. Needs the extra `tensorrt` and a CUDA device.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TensorRtExecutor:
         """See `Executor.refusals`."""
         found = refusals(model)
         if found:
-            return found  # the parser is asked for the parts between them
+            return found  # the parser checks the parts between them later
         try:
             from torchrlopt.executors.tensorrt.build import parse
 
@@ -49,12 +49,12 @@ class TensorRtExecutor:
             return refused_by(lambda prepared: parse(prepared, device), model, captured, options, device)
 
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
-        """Build the callable; see `Executor.lower`. The engine itself is built at the first call.
+        """Build the callable; see `Executor.lower`. The engine itself is built in the first call.
 
         Raises:
-            LoweringError: an operator is not ONNX's, or TensorRT refuses the model.
+            LoweringError: an operator is not an ONNX operator, or TensorRT rejects the model.
             UnsupportedError: tensorrt is not installed, or the inputs are not on one CUDA device.
-            OptionsError: `executor_options` hold what TensorRT does not have.
+            OptionsError: `executor_options` contains something that TensorRT does not support.
         """
         if captured is None:
             raise UnsupportedError("the TensorRT executor runs captured graphs", todo="open the file itself")
@@ -62,7 +62,7 @@ class TensorRtExecutor:
         device = _device(captured)
         try:
             from torchrlopt.executors.tensorrt.build import EngineMaker
-        except (ImportError, OSError) as error:  # not there, or without its libraries
+        except (ImportError, OSError) as error:  # not installed, or its libraries are missing
             raise UnsupportedError(
                 "tensorrt cannot be imported", got=str(error), todo="pip install 'torchrlopt[tensorrt]'"
             ) from error
@@ -91,19 +91,19 @@ def _dims(value: onnx_ir.Value) -> list[Any]:
 
 
 class TensorRtCallable:
-    """A lowered graph: arguments to feeds, an engine for each set of weights.
+    """A lowered graph: converts arguments to feeds, with one engine per set of weights.
 
     Args:
         prepared: the model.
         maker: makes the engines.
-        captured: names and order of the arguments.
+        captured: defines names and order of the arguments.
         constants: large constants of the graph, on its device.
-        options: the user's choices.
-        fallback: what runs sizes that the engine was not built for.
+        options: the user's options.
+        fallback: runs sizes that the engine was not built for.
 
     Attributes:
         maker: see above.
-        num_fallbacks: calls that the fallback has run.
+        num_fallbacks: number of calls run by the fallback.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class TensorRtCallable:
         """The engine for these weights."""
         given = dict(zip(self._weight_names, weights, strict=True)) | self._constants
         values = self._prepared.prologue(given)
-        # TensorRT reads weights from host memory, row by row.
+        # TensorRT reads weights from host memory, in row-major order.
         return (self.maker.engine({name: value.cpu().contiguous() for name, value in values.items()}),)
 
 

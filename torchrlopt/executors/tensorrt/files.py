@@ -1,7 +1,7 @@
-"""Keeps plans and kernel timings of TensorRT on disk, in the private directory of this package.
+"""Stores TensorRT plans and kernel timings on disk, in this package's private directory.
 
-A plan is a program, so it is read only from a directory into which nobody else can write, and only if its
-check sum, which covers its key, is right. A file that is damaged or unreadable costs one more build.
+A plan is executable, so it is read only from a directory that nobody else can write to, and only if its
+checksum, which covers its key, is correct. A damaged or unreadable file costs one more build.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from torchrlopt.storage.files import read_bounded, write_whole
 
 logger = logging.getLogger("torchrlopt")
 
-MAX_BYTES = 4 * 2**30  # of all plans; the least recently used go first
+MAX_BYTES = 4 * 2**30  # of all plans; the least recently used are evicted first
 _DIGEST_BYTES = 32
 
 
 class EngineFiles:
-    """Plans by key and timings by version of TensorRT.
+    """Plans by key, and timings by TensorRT version.
 
     Args:
-        directory: where the files lie; made with mode 0700.
-        max_bytes: limit on the sum of all plans.
+        directory: where the files are; created with mode 0700.
+        max_bytes: limit on the total size of all plans.
     """
 
     def __init__(self, directory: Path, max_bytes: int = MAX_BYTES) -> None:
@@ -35,7 +35,7 @@ class EngineFiles:
         self.max_bytes = max_bytes
 
     def read(self, key: str) -> bytes | None:
-        """The undamaged plan of that key, marked as used; None where there is none."""
+        """The undamaged plan for this key, marked as used; None if there is none."""
         path = self.directory / f"{key}.plan"
         data = self._read(path, key)
         if data is not None:
@@ -44,16 +44,16 @@ class EngineFiles:
         return data
 
     def write(self, key: str, plan: bytes) -> None:
-        """Keep a plan; never raises for a disk that cannot be written."""
+        """Store a plan; never raises if the disk cannot be written."""
         self._write(self.directory / f"{key}.plan", key, plan)
         self._evict()
 
     def timings(self, version: str) -> bytes:
-        """Kernel timings that a build may rely on; empty where there are none."""
+        """Kernel timings for a build to reuse; empty if there are none."""
         return self._read(self.directory / f"timings-{version}", version) or b""
 
     def keep_timings(self, version: str, data: bytes) -> None:
-        """Keep the timings of a build; those of another process that builds now may be lost."""
+        """Store the timings of a build; those of a concurrent build in another process may be lost."""
         self._write(self.directory / f"timings-{version}", version, data)
 
     def _read(self, path: Path, key: str) -> bytes | None:

@@ -1,6 +1,6 @@
-"""Prepares the ONNX model that TensorRT is given: standard operators of an opset that it parses, no weights.
+"""Prepares the ONNX model for TensorRT: standard operators of an opset that it can parse, no weights.
 
-Nothing here imports TensorRT, so all of it is tested on machines that have none.
+Nothing here imports TensorRT, so all of it can be tested on machines without it.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from torchrlopt.options import Options
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
 
-_LARGEST = 2**31 - 1  # size that TensorRT can count
+_LARGEST = 2**31 - 1  # largest size that TensorRT can represent
 
 _DTYPES = frozenset({torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TensorRtOptions:
-    """What `executor_options` may say to TensorRT.
+    """TensorRT settings in `executor_options`.
 
     Attributes:
-        refit: give new weights to the built engine instead of building again. The default follows the
-            weights: True for "check", False for "frozen", which leaves TensorRT more freedom.
-        max_factor: a size that may vary is planned for from 1 up to so many times the example's.
-        workspace_bytes: most scratch memory that a kernel may use; None for TensorRT's own default.
-        optimization_level: 0 to 5, how long TensorRT tries; None for its own default.
+        refit: refit the built engine with new weights instead of rebuilding it. The default depends on the
+            weights option: True for "check", False for "frozen", which leaves TensorRT more freedom.
+        max_factor: a size that may vary is planned for from 1 up to this many times the example's.
+        workspace_bytes: maximum scratch memory of a kernel; None for TensorRT's own default.
+        optimization_level: 0 to 5, how long TensorRT searches; None for its own default.
     """
 
     refit: bool = True
@@ -56,10 +56,10 @@ class TensorRtOptions:
 
     @classmethod
     def of(cls, options: Options) -> TensorRtOptions:
-        """From the user's options.
+        """Read the settings from the user's options.
 
         Raises:
-            OptionsError: an entry of `executor_options` is none of ours, or has no such value.
+            OptionsError: an entry of `executor_options` is unknown or has an invalid value.
         """
         given = {"refit": options.weights == "check", **(options.executor_options or {})}
         known = [field.name for field in dataclasses.fields(cls)]
@@ -90,11 +90,11 @@ def _require(name: str, holds: bool, expected: str, got: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """How far the sizes of one input may vary.
+    """The range in which the sizes of one input may vary.
 
     Attributes:
-        least, best, most: smallest sizes, those to be fastest at, and largest ones.
-        is_value: the input is a size itself, a 0-d integer, and these are its values.
+        least, best, most: smallest sizes, the sizes to optimise for, and largest sizes.
+        is_value: the input is itself a size, a 0-d integer, and these are its values.
     """
 
     least: tuple[int, ...]
@@ -103,7 +103,7 @@ class Range:
     is_value: bool = False
 
     def holds(self, argument: Any) -> bool:
-        """Whether an argument of the captured graph lies in the range."""
+        """Whether an argument of the captured graph is in the range."""
         sizes = (int(argument),) if self.is_value else tuple(argument.shape)
         return all(a <= b <= c for a, b, c in zip(self.least, sizes, self.most, strict=True))
 
@@ -113,15 +113,15 @@ Ranges = Mapping[str, Range]
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A model that TensorRT can be given.
+    """A model that is ready for TensorRT.
 
     Attributes:
-        proto: serialised; initializers without data.
+        proto: the serialised model; initializers have no data.
         feeds: inputs that are not weights, in the order of the graph.
         fetches: outputs in order, with their dtypes.
         ranges: of the inputs with sizes that vary.
         prologue: computes the initializers from the weights.
-        weights: names of the weights that the prologue takes, constants of capture among them.
+        weights: names of the weights that the prologue takes, including constants from capture.
         tf32: whether float32 products may round their operands to TF32.
     """
 
@@ -135,11 +135,11 @@ class Prepared:
 
 
 Parse = Callable[[Prepared], Mapping[str, str]]
-"""Has TensorRT's parser read a model: names of the nodes that it refuses, with its reasons."""
+"""Parses a model with TensorRT's parser: the names of the nodes it rejects, with its reasons."""
 
 
 def refusals(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
-    """The nodes that TensorRT cannot be given; of the others its parser is asked: see `refused_by`."""
+    """The nodes that TensorRT certainly does not support; its parser checks the others: see `refused_by`."""
     found = of_opaque(model)
     ends = [(value, [use.node for use in value.uses()]) for value in model.graph.inputs]
     ends += [(value, [node]) for node in model.graph for value in node.outputs if value.is_graph_output()]
@@ -152,23 +152,23 @@ def refusals(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
 def refused_by(
     parse: Parse, model: onnx_ir.Model, captured: Captured, options: Options, device: torch.device
 ) -> dict[onnx_ir.Node, str]:
-    """The nodes that TensorRT's parser refuses, with what it has against them.
+    """The nodes that TensorRT's parser rejects, with its reasons.
 
     Args:
-        parse: asks the parser.
-        model: not changed; all of it can be given to TensorRT as far as is known.
+        parse: runs the parser.
+        model: not modified; no node is known to be unsupported.
         captured: what it was rewritten from.
-        options: the user's choices.
+        options: the user's options.
         device: where the tensors are.
 
     Returns:
-        None of them where the parser takes the model, and where it blames no node: the build will tell.
+        Empty if the parser accepts the model, or if it blames no node; the build then reports the error.
     """
     try:
         prepared = prepare(model.clone(), captured, options, device)
     except RlOptError:
         return {}  # `lower` raises it
-    # Nodes that replace one have its name, and a suffix behind a dot.
+    # Nodes that replace another one have its name with a suffix after a dot.
     by_label = {str(node.name or node.outputs[0].name): node for node in model.graph}
     found = {}
     for name, reason in parse(prepared).items():
@@ -181,7 +181,7 @@ def refused_by(
 
 
 def zeros_for(prepared: Prepared) -> dict[str, torch.Tensor]:
-    """Bytes of zeros in the place of the weights, all in one memory; the system gives what is read of it."""
+    """Zero bytes in place of the weights, sharing one buffer; the system allocates only what is read."""
     import onnx
 
     absent = onnx.TensorProto.EXTERNAL
@@ -203,18 +203,18 @@ def prepare(
     max_factor: float = 4.0,
     opset: int = opsets.TENSORRT,
 ) -> Prepared:
-    """Make a rewritten model ready for TensorRT; changes it.
+    """Prepare a rewritten model for TensorRT, in place.
 
     Args:
         model: of the plan.
         captured: what it was rewritten from.
-        options: the user's choices.
+        options: the user's options.
         device: where the tensors are.
         max_factor: see `TensorRtOptions`.
         opset: version of the standard operators.
 
     Raises:
-        LoweringError: an operator is not ONNX's, or a dtype not TensorRT's.
+        LoweringError: an operator is not an ONNX operator, or TensorRT lacks a dtype.
         UnsupportedError: an operator has no form in the opset.
     """
     refuse_opaque(model)
@@ -237,9 +237,9 @@ def prepare(
 
 
 def _may_use_tf32(model: onnx_ir.Model) -> bool:
-    """Whether torch itself would use TF32 for most of the products of the model.
+    """Whether torch itself would use TF32 for most of the products in the model.
 
-    torch asks for convolutions and for matrix products apart, an engine knows one answer for both.
+    torch has separate settings for convolutions and matrix products; an engine has one for both.
     """
     of_products = torch.backends.cuda.matmul.fp32_precision == "tf32"
     of_convolutions = torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]
@@ -266,12 +266,12 @@ def _check_dtypes(feeds: Mapping[str, Any], fetches: Mapping[str, torch.dtype]) 
 def ranges_of(examples: Mapping[str, Any], feeds: tuple[str, ...], max_factor: float) -> dict[str, Range]:
     """The ranges of the inputs whose sizes vary.
 
-    A symbol may be anything from 1 (or the least that the user has declared) to `max_factor` times its
-    example (or the most declared); sizes that are expressions follow their symbols.
+    A symbol may be anything from 1 (or the declared minimum) to `max_factor` times its example (or the
+    declared maximum); sizes that are expressions follow from their symbols.
 
     Args:
         examples: fake tensors and symbolic sizes, all arguments of the graph by name.
-        feeds: the inputs asked for.
+        feeds: the inputs to return ranges for.
         max_factor: see `TensorRtOptions`.
     """
     hints: dict[Any, int] = {}
@@ -301,7 +301,7 @@ def ranges_of(examples: Mapping[str, Any], feeds: tuple[str, ...], max_factor: f
 
 
 def _size_at(size: Any, hints: Mapping[Any, int], pick: Callable[[int, int, int], int]) -> int:
-    """The size where each of its symbols is what `pick` makes of its example and its declared bounds."""
+    """The size if `pick` chooses each symbol's value from its example and its declared bounds."""
     if isinstance(size, int):
         return size
     expression = size.node.expr

@@ -1,1 +1,1 @@
-"""Expressions over weights: split off a graph, evaluated once for each set of weights."""
+"""Expressions over weights: split off from a graph and evaluated once per set of weights."""

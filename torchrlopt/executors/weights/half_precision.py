@@ -1,10 +1,10 @@
-"""Computes what is in float16 in float32, on CPUs that have no kernels for float16.
+"""Computes float16 operations in float32 on CPUs without float16 kernels.
 
-There ATen's products and convolutions of float16 take 3 to 44 times as long as those of float32, conversions
-counted (one thread of an AMD EPYC; `python -m baselines.kernels --what calls --dtype float16`). Those are
-computed in float32, and so is what lies between them, where it has the same meaning in both; every value
-that another call reads, and every output, is rounded to float16 as before. Nothing overflows in between that
-did not before.
+On these CPUs ATen's float16 products and convolutions take 3 to 44 times as long as those in float32,
+including conversions (one thread of an AMD EPYC; `python -m baselines.kernels --what calls --dtype float16`).
+They are computed in float32, as are the operations between them if these have the same meaning in both
+dtypes. Every value that another call reads, and every output, is rounded to float16 as before. No
+intermediate value overflows that did not overflow before.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SLOW = frozenset(
         aten._scaled_dot_product_flash_attention_for_cpu.default, aten.pow.Tensor_Scalar,
     }
 )  # fmt: skip
-"""Contractions, and a power, for which ATen has no vectors in float16."""
+"""Contractions, and a power, for which ATen has no vectorised float16 code."""
 
 _FOLLOWING = frozenset(
     {
@@ -56,30 +56,30 @@ _FOLLOWING = frozenset(
         aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec,
     }
 )  # fmt: skip
-"""Computed in float32 where an operand is there already."""
+"""Computed in float32 if an operand already is."""
 
 _OF_THE_DTYPE = frozenset(
     {"nan_to_num", "nextafter", "frexp", "ldexp", "floor", "ceil", "round", "trunc", "frac", "sign", "sgn"}
     | {"remainder", "fmod", "floor_divide", "heaviside"}
 )
-"""Elementwise, but their results depend on the dtype, or jump where a value is rounded."""
+"""Elementwise, but their results depend on the dtype, or jump if a value is rounded."""
 
 
 def compute_half_in_float32(module: fx.GraphModule, static: Collection[str]) -> None:
-    """Compute contractions of float16, and what follows from them, in float32; rounded where it is read.
+    """Compute float16 contractions, and what follows from them, in float32; round where values are read.
 
-    The weights are converted once per set of weights; where that would take more than half of the memory
-    that is there, nothing is changed.
+    Weights are converted once per set of weights. If that would take more than half of the available memory,
+    nothing is changed.
 
     Args:
-        module: edited in place; nodes carry fake tensors in `meta["val"]`.
-        static: names of the placeholders that are the same at every call.
+        module: modified in place; nodes carry fake tensors in `meta["val"]`.
+        static: names of the placeholders that are the same in every call.
     """
     graph = module.graph
     if not any(node.target in _SLOW and _is_half(node) for node in graph.nodes):
         return
     if any(is_mutable(node) for node in graph.nodes):
-        return  # a copy is not what it was copied from any more
+        return  # a copy would not see later writes to the original
     if not _has_room(graph, static):
         logger.info("rlopt computes in float16: copies of the weights in float32 would take too much memory")
         return
@@ -87,11 +87,11 @@ def compute_half_in_float32(module: fx.GraphModule, static: Collection[str]) -> 
 
 
 class _Rewriting:
-    """One walk over a graph: each value is there in float16, in float32, or in both.
+    """One walk over a graph; each value exists in float16, in float32, or in both.
 
     Args:
-        graph: the old one.
-        static: the nodes that are the same at every call.
+        graph: the old graph.
+        static: the nodes that are the same in every call.
     """
 
     def __init__(self, graph: fx.Graph, static: Collection[fx.Node]) -> None:
@@ -101,11 +101,11 @@ class _Rewriting:
         self._new = fx.Graph()
         self._narrow: dict[fx.Node, fx.Node] = {}
         self._wide: dict[fx.Node, fx.Node] = {}
-        self._computed: set[fx.Node] = set()  # those that are in float32 first
+        self._computed: set[fx.Node] = set()  # values that are computed in float32
         self._as_float32 = Widening(torch.float32)
 
     def rewritten(self) -> fx.Graph:
-        """The new graph."""
+        """Return the new graph."""
         for node in self._old.nodes:
             if self._is_there(node):
                 self._narrow[node] = self._wide[node.args[0]]
@@ -119,7 +119,7 @@ class _Rewriting:
         return self._new
 
     def _is_there(self, node: fx.Node) -> bool:
-        """True for a cast to float32 of what is computed in float32; the caller is given a copy always."""
+        """True for a cast to float32 of a value computed in float32; outputs are always copied."""
         is_cast = _is_cast(node, torch.float32) and node not in self._returned
         return is_cast and node.args[0] in self._computed
 
@@ -146,7 +146,7 @@ class _Rewriting:
         call.meta["val"] = tree_map_only(torch.Tensor, self._value, node.meta["val"])
         self._wide[node] = call
         self._computed.add(node)
-        if tensor_of(node) is not None and not _is_half(node):  # the places of a max pool
+        if tensor_of(node) is not None and not _is_half(node):  # the indices of a max pool
             self._narrow[node] = call
 
     def _value(self, value: torch.Tensor) -> torch.Tensor:
@@ -168,7 +168,7 @@ class _Rewriting:
 
 
 def _is_half(node: fx.Node) -> bool:
-    """True where the first result is of float16, on a CPU that has no kernels for it."""
+    """True if the first result is float16, on a CPU without kernels for it."""
     value = node.meta.get("val")
     first = value[0] if isinstance(value, tuple | list) and value else value
     if not isinstance(first, torch.Tensor) or first.dtype is not torch.float16:
@@ -177,7 +177,7 @@ def _is_half(node: fx.Node) -> bool:
 
 
 def _is_smooth(target: Any) -> bool:
-    """True for an elementwise operator whose result is as exact as its operands are."""
+    """True for an elementwise operator whose result is as accurate as its operands."""
     if not is_elementwise(target):
         return False
     name, overload = schema_of(target).name.rpartition("::")[2], overload_name(target)
@@ -203,7 +203,7 @@ def _copy_origin(node: fx.Node, call: fx.Node) -> None:
 
 
 def _has_room(graph: fx.Graph, static: Collection[str]) -> bool:
-    """Whether copies of all weights of float16 in float32 fit well into the memory that is there."""
+    """Whether float32 copies of all float16 weights fit comfortably into the available memory."""
     available = available_bytes()
     fixed = static_nodes(graph, static)
     weights = (node for node in graph.nodes if node in fixed and node.op != "call_function")
@@ -212,13 +212,13 @@ def _has_room(graph: fx.Graph, static: Collection[str]) -> bool:
 
 
 def lacks_kernels() -> bool:
-    """Whether this CPU has no kernels for float16. Those of ARM have."""
+    """Whether this CPU lacks float16 kernels. ARM CPUs have them."""
     is_x86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
     return is_x86 and not torch.ops.mkldnn._is_mkldnn_fp16_supported()
 
 
 def available_bytes() -> int | None:
-    """Memory that this process can still be given, in bytes; None where the system does not say."""
+    """Memory still available to this process, in bytes; None if the system does not say."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         (line,) = (line for line in lines if line.startswith("MemAvailable:"))
@@ -229,5 +229,5 @@ def available_bytes() -> int | None:
     try:
         limit, used = ((group / f"memory.{name}").read_text(encoding="ascii") for name in ("max", "current"))
         return min(found, max(0, int(limit) - int(used)))
-    except (OSError, ValueError):  # there are no groups, or no limit
+    except (OSError, ValueError):  # there are no cgroups, or no limit
         return found

@@ -1,9 +1,9 @@
-"""Makes a weight prologue refuse weights for which its arithmetic overflows.
+"""Makes a weight prologue reject weights for which its arithmetic overflows.
 
-An input goes through two layers with weights of 1e22 and stays finite as long as it is small; the product of
-the two weights is infinite. A composed weight is therefore looked at wherever it is computed in, or rounded
-to, a dtype of the weights: finite operands that give a result that is not finite are an overflow. What makes
-infinities of finite numbers by itself (quotients, roots, masks) does so in the original, too.
+An input passes through two layers with weights of 1e22 and stays finite as long as it is small, but the
+product of the two weights is infinite. A folded weight is therefore checked wherever it is computed in, or
+rounded to, a dtype of the weights: a non-finite result of finite operands is an overflow. Operations that
+produce infinities from finite numbers by themselves (quotients, roots, masks) do so in the original, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torchrlopt.executors.lowering.fx_values import tensor_of
 
 aten = torch.ops.aten
 
-# Arithmetic whose results are finite for finite operands, unless they are too large.
+# Arithmetic whose results are finite for finite operands, unless they overflow.
 _MAY_OVERFLOW = frozenset(
     {
         aten._to_copy.default,
@@ -38,15 +38,15 @@ _MAY_OVERFLOW = frozenset(
 
 
 def refuse_overflows(prologue: fx.GraphModule) -> None:
-    """Make a prologue raise WeightsError where it overflows.
+    """Make a prologue raise WeightsError if it overflows.
 
     Costs one pass over each of its results.
 
     Args:
-        prologue: a graph of weights only; edited in place. Nodes carry fake tensors in `meta["val"]`.
+        prologue: a graph of weights only; modified in place. Nodes carry fake tensors in `meta["val"]`.
     """
     graph = prologue.graph
-    # Arithmetic that was widened beyond the weights is looked at where it is rounded.
+    # Arithmetic in a wider dtype than the weights is checked where it is rounded.
     dtypes = {_floating_dtype(node) for node in graph.find_nodes(op="placeholder")}
     for node in list(graph.nodes):
         dtype = _floating_dtype(node)
@@ -68,7 +68,7 @@ def _floating_dtype(node: fx.Node) -> torch.dtype | None:
 
 
 def _without_overflow(result: torch.Tensor, *operands: torch.Tensor) -> torch.Tensor:
-    """The result.
+    """Return the result.
 
     Raises:
         WeightsError: it is not finite although all operands are.
@@ -84,6 +84,6 @@ def _without_overflow(result: torch.Tensor, *operands: torch.Tensor) -> torch.Te
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:
-    # A sum takes one pass, isfinite().all() three; but a sum of finite numbers may overflow itself.
+    # A sum takes one pass, isfinite().all() three; but a sum of finite numbers may itself overflow.
     dtype = torch.float64 if tensor.dtype is torch.float64 else torch.float32
     return math.isfinite(tensor.sum(dtype=dtype).item()) or bool(tensor.isfinite().all())

@@ -1,4 +1,4 @@
-"""Splits what depends on weights only off an FX graph, so that it is computed once per set of weights."""
+"""Splits off the part of an FX graph that depends on weights only, to compute it once per set of weights."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Split:
     Attributes:
         prologue: takes `weights` in order, returns the tuple of prologue values.
         main: takes `inputs` in order, then the prologue values in order.
-        weights: positions, among the placeholders of the whole graph, of what the prologue takes.
-        inputs: positions of the placeholders that `main` takes; a weight that `main` reads as it is counts.
+        weights: positions, among the placeholders of the whole graph, of the prologue's arguments.
+        inputs: positions of the placeholders that `main` takes, including weights it reads directly.
     """
 
     prologue: fx.GraphModule
@@ -37,15 +37,15 @@ class Split:
 
 
 def split_prologue(module: fx.GraphModule, static: Collection[str], also: Collection[fx.Node] = ()) -> Split:
-    """Split the expressions over static placeholders off.
+    """Split off the expressions over static placeholders.
 
-    A prologue value never leaves `main` as an output, nor does a view of it: the caller may write to an
-    output, and the value is kept for later calls.
+    A prologue value is never an output of `main`, nor is a view of it: the caller may write to an output, and
+    the value is kept for later calls.
 
     Args:
-        module: the whole graph; not changed.
-        static: names of the placeholders that are the same at every call.
-        also: static calls that nothing reads and that are prologue values all the same, the last ones.
+        module: the whole graph; not modified.
+        static: names of the placeholders that are the same in every call.
+        also: static calls without readers that become prologue values as well, placed last.
     """
     graph = module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
@@ -85,7 +85,7 @@ def split_prologue(module: fx.GraphModule, static: Collection[str], also: Collec
 
 
 def reaching_output(graph: fx.Graph) -> set[fx.Node]:
-    """Calls whose result is an output or lies in memory that an output may share."""
+    """Calls whose result is an output or may share memory with one."""
     found: set[fx.Node] = set()
     waiting: list[Any] = list(next(iter(graph.find_nodes(op="output"))).all_input_nodes)
     while waiting:
@@ -99,7 +99,7 @@ def reaching_output(graph: fx.Graph) -> set[fx.Node]:
 
 
 def _may_alias(node: fx.Node) -> bool:
-    """True for a call whose result may lie in the memory of an argument."""
+    """True for a call whose result may share memory with an argument."""
     target = node.target
     if not isinstance(target, OpOverload):
         return not gives_new_memory(node)
@@ -109,12 +109,12 @@ def _may_alias(node: fx.Node) -> bool:
     if target is aten._unsafe_view.default:
         return True  # shares memory although its schema does not say so
     if target is aten.linear.default:
-        return False  # is made of others, of which the last one is a product
+        return False  # a composite that ends in a product
     return is_composite(target)
 
 
 def _is_tuple(node: fx.Node) -> bool:
-    """True for a call of several results: its projections cross the border, never the tuple."""
+    """True for a call with several results: its projections cross the border, never the tuple."""
     return any(user.target is operator.getitem for user in node.users) and not isinstance(
         node.meta.get("val"), torch.Tensor
     )

@@ -1,7 +1,7 @@
-"""Splits what depends on weights only off an ONNX model, so that it is computed once per set of weights.
+"""Splits off the part of an ONNX model that depends on weights only, to compute it once per set of weights.
 
-A runtime that is given the results reads plain weights: it need not fold anything, its engine is the same for
-all sets of weights, and the arithmetic over weights is torch's in float64.
+A runtime that gets the results reads plain weights: it need not fold anything, its engine is the same for all
+sets of weights, and the arithmetic over weights is torch's in float64.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _RANDOM = frozenset(
 def split_weights(
     model: onnx_ir.Model, static: Collection[str], device: torch.device, exact: bool
 ) -> WeightPrologue:
-    """Take the expressions over weights out of a model; in place.
+    """Remove the expressions over weights from a model, in place.
 
     Args:
         model: standard operators; afterwards it reads results of the prologue as graph inputs.
-        static: names of the graph inputs that are the same at every call.
+        static: names of the graph inputs that are the same in every call.
         device: where the weights are.
         exact: compute in the weights' dtype, not in float64.
 
     Returns:
-        What computes the values of those graph inputs of the model that are weights or results.
+        A prologue that computes the model's graph inputs that are weights or results.
     """
     graph = model.graph
     steps = _hoisted_nodes(graph, static)
@@ -56,15 +56,15 @@ def split_weights(
 
 
 class WeightPrologue:
-    """Computes what a model without expressions over weights reads.
+    """Computes the weight inputs of a model whose expressions over weights were removed.
 
     Args:
-        direct: weights that the model reads as they are.
+        direct: weights that the model reads directly.
         results: names of the computed values.
-        compute: the weights' values, by name, to the computed ones in order; None where there are none.
+        compute: maps the weights by name to the computed values in order; None if there are none.
 
     Attributes:
-        names: graph inputs of the model that this gives.
+        names: graph inputs of the model that this provides.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class WeightPrologue:
 
 
 def _hoisted_nodes(graph: onnx_ir.Graph, static: Collection[str]) -> list[Step[onnx_ir.Node, onnx_ir.Value]]:
-    """The nodes over weights and constants that read a weight, in whatever depth."""
+    """The nodes over weights and constants that depend on a weight, directly or indirectly."""
     weights = [value for value in graph.inputs if value.name in static]
     return hoisted(steps_of(graph), weights, graph.initializers.values())
 
@@ -110,7 +110,7 @@ def steps_of(graph: onnx_ir.Graph) -> list[Step[onnx_ir.Node, onnx_ir.Value]]:
 
 
 def _readers(value: onnx_ir.Value) -> list[onnx_ir.Node | None]:
-    """The nodes that read a value, and None where it is an output."""
+    """The nodes that read a value, and None if it is an output."""
     readers: list[onnx_ir.Node | None] = [use.node for use in value.uses()]
     return [*readers, None] if value.is_graph_output() else readers
 
@@ -122,7 +122,7 @@ def _lowered(
     device: torch.device,
     exact: bool,
 ) -> Callable[[dict[str, torch.Tensor]], tuple[Any, ...]] | None:
-    """The torch graph of the nodes over weights; None where there are none."""
+    """The torch graph of the nodes over weights; None if there are none."""
     if not results:
         return None
     copy = model.clone()
@@ -140,18 +140,18 @@ def _lowered(
     module = lower_model(copy, device)
     if not exact:
         placeholders = module.graph.find_nodes(op="placeholder")
-        compute_in_float64(module, [str(node.target) for node in placeholders])  # weights, all of them
+        compute_in_float64(module, [str(node.target) for node in placeholders])  # all of them are weights
     refuse_overflows(module)
     return lambda weights: tuple(module.forward(*[weights[name] for name in inputs]))
 
 
 def _make_input(graph: onnx_ir.Graph, value: onnx_ir.Value) -> str:
-    """Give the value to the graph from outside; the name of the new graph input."""
+    """Turn the value into a graph input; returns the name of the new input."""
     name = str(value.name)
     value.name = f"{name}.computed"
     given = onnx_ir.Value(name=name, type=value.type, shape=value.shape)
     if value.is_graph_output():
-        # An output has to come from a node.
+        # An output must be computed by a node.
         given.name = f"{name}.given"
         copied = onnx_ir.Value(name=name, type=value.type, shape=value.shape)
         onnx_ir.convenience.replace_all_uses_with(value, copied, replace_graph_outputs=True)

@@ -1,9 +1,9 @@
-"""What a set of weights was when something was computed from it, and whether it still is.
+"""Records the state of a set of weights, and checks whether it is unchanged.
 
-PyTorch counts the writes to a tensor in its version, which views and `detach()` share. Writes through another
-tensor over the same memory that is no view (`.data`, numpy, another process) are not counted. Where weights
-lie in memory of which such writes are to be expected, they are compared with copies. Of the others some words
-are compared: a write to the whole weight, as when adapters are merged into it, changes them.
+PyTorch counts writes to a tensor in its version counter, which views and `detach()` share. Writes through
+another tensor over the same memory that is not a view (`.data`, numpy, another process) are not counted.
+Weights in memory where such writes are likely are compared with copies. For other weights a few words are
+compared: a write to the whole weight, such as merging adapters into it, changes them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from torchrlopt.errors import WeightsError
 from torchrlopt.torch_private.tensors import base_of, storage_key, version_of
 
 _WORD = 4  # bytes
-_NUM_WORDS = 4  # of each weight
+_NUM_WORDS = 4  # per weight
 
-# Integers of each size: unlike numbers, equal bits are always equal.
+# Integers of each size: unlike floats, they compare equal if and only if their bits are equal.
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class WeightsState:
-    """Versions, addresses and strides of tensor objects, and copies of those that change unseen.
+    """Versions, addresses and strides of tensor objects, and copies of those that may change unnoticed.
 
     Args:
         weights: the objects; none is kept alive. Inference tensors have no version.
@@ -39,16 +39,16 @@ class WeightsState:
         self._words = _C.MemoryWords([address for weight in weights for address in _sampled(weight)])
 
     def is_of(self, weights: Sequence[torch.Tensor]) -> bool:
-        """Whether these are the same objects, and they are what they were."""
+        """Whether these are the same objects, unchanged."""
         return (
             self._tensors.is_of(weights)
-            and self._words.is_unchanged()  # the memory is there: the addresses are what they were
+            and self._words.is_unchanged()  # safe to read: the addresses are unchanged
             and all(_is_copy(kept, weights[at]) for at, kept in self._copies)
         )
 
 
 class TensorStates:
-    """Objects, versions, addresses and layouts of tensors.
+    """Identities, versions, addresses and layouts of tensors.
 
     Args:
         tensors: the objects; none is kept alive.
@@ -62,11 +62,11 @@ class TensorStates:
         self._places: _C.TensorPlaces | ListedPlaces
         try:
             self._places = _C.TensorPlaces(tensors)
-        except ValueError:  # of a layout that has no strides
+        except ValueError:  # a layout without strides
             self._places = ListedPlaces(tensors)
 
     def is_of(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Whether these are the same objects, in the same versions and layouts, at the same addresses.
+        """Whether these are the same objects, with the same versions and layouts, at the same addresses.
 
         Raises:
             RuntimeError: one of them is an inference tensor.
@@ -75,7 +75,7 @@ class TensorStates:
 
 
 class ListedPlaces:
-    """What `_C.TensorPlaces` is, asked of each tensor in Python: it takes ten times as long.
+    """A Python version of `_C.TensorPlaces`, which takes ten times as long.
 
     Args:
         tensors: the objects; none is kept alive.
@@ -91,22 +91,23 @@ class ListedPlaces:
 
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """The address, and what says how numbers lie there; strides where the layout has any."""
+    """The address and layout of a tensor; strides if the layout has any."""
     strides = tensor.stride() if tensor.layout is torch.strided else ()
     return tensor.data_ptr(), tensor.dtype, tensor.shape, strides
 
 
 def storages_of(weights: Iterable[torch.Tensor]) -> list[torch.UntypedStorage]:
-    """The storages that the weights lie in, each once."""
+    """The storages of the weights, each once."""
     storages = (weight.untyped_storage() for weight in weights)
     return list({storage_key(storage): storage for storage in storages}.values())
 
 
 def _changes_unseen(weight: torch.Tensor) -> bool:
-    """Whether others are expected to write to the memory of a weight without its version telling.
+    """Whether writes to the memory of a weight are likely that its version does not count.
 
-    That is memory shared with other processes, and a part of a larger memory of which the weight is no view:
-    `vector_to_parameters` and optimisers with flat buffers place weights there, and write to the whole.
+    That is the case for memory shared with other processes, and for a part of a larger memory that the weight
+    is not a view of: `vector_to_parameters` and optimisers with flat buffers place weights there, and write
+    to the whole.
     """
     storage = weight.untyped_storage()
     whole = base_of(weight)
@@ -115,7 +116,7 @@ def _changes_unseen(weight: torch.Tensor) -> bool:
 
 
 def require_memory(weights: Iterable[torch.Tensor]) -> None:
-    """Raise WeightsError where the memory of a weight has been taken away, as sharded training does."""
+    """Raise WeightsError if the memory of a weight has been freed, as sharded training does."""
     for weight in weights:
         if weight.layout is not torch.strided or weight.numel() == 0:
             continue
@@ -130,12 +131,12 @@ def require_memory(weights: Iterable[torch.Tensor]) -> None:
 
 
 def _last_element(weight: torch.Tensor) -> int:
-    """The place of the last element of a weight, counted from the first."""
+    """The offset of a weight's last element from its first."""
     return sum((size - 1) * stride for size, stride in zip(weight.shape, weight.stride(), strict=True))
 
 
 def _sampled(weight: torch.Tensor) -> list[int]:
-    """Addresses of words of a weight, spread over its memory; none where it is on another device."""
+    """Addresses of words spread over a weight's memory; empty if it is not on the CPU."""
     if weight.device.type != "cpu" or weight.layout is not torch.strided or weight.numel() == 0:
         return []
     itemsize = weight.itemsize
@@ -144,17 +145,17 @@ def _sampled(weight: torch.Tensor) -> list[int]:
     if end < 0:
         return []
     elements = {last * part // (_NUM_WORDS - 1) for part in range(_NUM_WORDS)}
-    # of wide elements the half with the exponent
+    # for wide elements, the half with the exponent
     offsets = (element * itemsize + max(itemsize - _WORD, 0) for element in elements)
     return [weight.data_ptr() + min(offset, end) for offset in offsets]
 
 
 def _is_copy(kept: torch.Tensor, weight: torch.Tensor) -> bool:
     if weight.is_cuda and torch.cuda.is_current_stream_capturing():
-        return True  # one cannot look while the caller records, and a recording never looks again
+        return True  # cannot compare while the caller records, and a recording never compares again
     return torch.equal(kept, _bits(weight))
 
 
 def _bits(weight: torch.Tensor) -> torch.Tensor:
-    """The memory of a weight as integers, strides and all."""
+    """The memory of a weight as integers, with the same strides."""
     return weight.detach().view(_BITS.get(weight.itemsize, weight.dtype))

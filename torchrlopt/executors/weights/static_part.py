@@ -1,7 +1,7 @@
-"""What of a graph depends on weights only: one algorithm for FX graphs and ONNX models.
+"""Finds the part of a graph that depends on weights only: one algorithm for FX graphs and ONNX models.
 
-A graph is told as steps that read and give values, in an order in which they can run. `hoisted` finds the
-steps that can run once per set of weights; `crossing` finds which of their values the other steps read.
+A graph is described as steps that read and yield values, in topological order. `hoisted` finds the steps that
+can run once per set of weights; `crossing` finds which of their values the other steps read.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Step(Generic[Node, Value]):
     Attributes:
         node: the node.
         reads: the values that it reads.
-        gives: the values that it makes.
-        is_repeatable: whether equal operands give equal results, and nothing else happens.
+        gives: the values that it computes.
+        is_repeatable: whether equal operands give equal results, without side effects.
     """
 
     node: Node
@@ -42,12 +42,12 @@ class Step(Generic[Node, Value]):
 def hoisted(
     steps: Iterable[Step[Node, Value]], weights: Collection[Value], constants: Collection[Value] = ()
 ) -> list[Step[Node, Value]]:
-    """The steps over weights: what they read is the same at every call, and a weight is among it.
+    """The steps over weights: all operands are the same in every call, and one depends on a weight.
 
     Args:
         steps: all steps, in order.
-        weights: values that are the same at every call.
-        constants: such values too; steps over constants alone are not asked for.
+        weights: values that are the same in every call.
+        constants: likewise, but steps over constants alone are not returned.
     """
     over_weights = set(weights)
     fixed = over_weights | set(constants)
@@ -65,11 +65,11 @@ def hoisted(
 def crossing(
     steps: Iterable[Step[Node, Value]], readers: Callable[[Value], Iterable[Node | None]]
 ) -> list[Value]:
-    """The values that these steps give to the rest of the graph, in order.
+    """The values of these steps that the rest of the graph reads, in order.
 
     Args:
-        steps: the hoisted ones.
-        readers: the nodes that read a value; None stands for the caller, who is given an output.
+        steps: the hoisted steps.
+        readers: the nodes that read a value; None represents the caller, if the value is an output.
     """
     steps = list(steps)
     inside = {step.node for step in steps}
@@ -82,7 +82,7 @@ def crossing(
 
 
 def static_inputs(captured: Captured, options: Options) -> frozenset[str]:
-    """Names of the inputs over which an executor may compute ahead of a call: none with live weights."""
+    """Names of the inputs that an executor may precompute from: none with live weights."""
     return captured.static_inputs if options.weights != "live" else frozenset()
 
 
@@ -92,8 +92,7 @@ def static_inputs(captured: Captured, options: Options) -> frozenset[str]:
 def hoisted_calls(graph: fx.Graph, static: Collection[str]) -> list[Step[fx.Node, fx.Node]]:
     """The calls whose results stay the same as long as the placeholders named in `static` do.
 
-    Calls that draw random numbers or write to their arguments are never among them, nor are those that read
-    no value at all.
+    Excludes calls that draw random numbers, write to their arguments, or read no value at all.
     """
     steps = (
         Step(node, node.all_input_nodes, (node,), bool(node.all_input_nodes) and is_pure(node))

@@ -1,8 +1,8 @@
 """Evaluates the arithmetic of a weight prologue in float64.
 
 A folded weight (a kernel times a scale, a sum of kernels, a product of adapters) replaces many roundings of
-the original by its own. Computed in float64 and rounded once, it is as exact as a weight can be, and the
-prologue runs once per set of weights, so the price does not show.
+the original by its own. Computed in float64 and rounded once, it is as accurate as a weight can be; the
+prologue runs once per set of weights, so the cost is negligible.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torchrlopt.torch_private.tensors import FakeTensor
 
 aten = torch.ops.aten
 
-# Rounding arithmetic that has the same meaning in every floating dtype.
+# Arithmetic with rounding that has the same meaning in every floating dtype.
 _ARITHMETIC = {
     aten.add.Tensor,
     aten.addmm.default,
@@ -44,11 +44,11 @@ _ARITHMETIC = {
 
 
 def compute_in_float64(module: fx.GraphModule, static: Collection[str]) -> None:
-    """Widen the arithmetic over static placeholders to float64, rounded once to where it is used.
+    """Widen the arithmetic over static placeholders to float64, rounded once where it is used.
 
     Args:
-        module: edited in place; nodes carry fake tensors in `meta["val"]`.
-        static: names of the placeholders that are the same at every call.
+        module: modified in place; nodes carry fake tensors in `meta["val"]`.
+        static: names of the placeholders that are the same in every call.
     """
     returned = reaching_output(module.graph)
     over_weights = {step.node for step in hoisted_calls(module.graph, static)}
@@ -60,8 +60,8 @@ def compute_in_float64(module: fx.GraphModule, static: Collection[str]) -> None:
 
     def narrowed(node: fx.Node) -> fx.Node:
         if node not in narrow:
-            # A cast lays elements side by side. A view that is returned has the gaps and the memory of its
-            # base: that is cast, and viewed once more.
+            # A cast makes a tensor dense. A returned view has the gaps and the memory of its base, so cast
+            # the base and take the view again.
             is_view = node in returned and node.target in MOVES
             narrow[node] = (
                 graph.node_copy(node, narrowed) if is_view else cast(graph, wide[node], node.meta["val"])
@@ -80,7 +80,7 @@ def compute_in_float64(module: fx.GraphModule, static: Collection[str]) -> None:
         moves_computed = node.target in MOVES and not computed.isdisjoint(node.all_input_nodes)
         if node in over_weights and (is_arithmetic or moves_computed):
             wide[node] = graph.node_copy(node, widened)
-            if wide[node].kwargs.get("dtype") is not None:  # the call asks for the dtype of its operand
+            if wide[node].kwargs.get("dtype") is not None:  # the call specifies the dtype of its operand
                 wide[node].update_kwarg("dtype", torch.float64)
             wide[node].meta["val"] = tree_map_only(torch.Tensor, as_float64, node.meta["val"])
             computed.add(node)
@@ -95,10 +95,10 @@ def _is_floating(node: fx.Node) -> bool:
 
 
 class Widening:
-    """Makes fake tensors of another dtype; one for all values of the same sizes, as each costs 0.1 ms.
+    """Makes fake tensors of another dtype; one for all values of the same sizes, because each costs 0.1 ms.
 
     Args:
-        dtype: of them.
+        dtype: the dtype.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -106,7 +106,7 @@ class Widening:
         self._made: dict[Any, torch.Tensor] = {}
 
     def __call__(self, value: torch.Tensor) -> torch.Tensor:
-        """A fake tensor like this one."""
+        """A fake tensor like this one, in the other dtype."""
         key = (value.device, *map(dim_of, (*value.shape, *value.stride())))
         if key not in self._made:
             with value.fake_mode if isinstance(value, FakeTensor) else contextlib.nullcontext():
@@ -115,7 +115,7 @@ class Widening:
 
 
 def cast(graph: fx.Graph, node: fx.Node, value: torch.Tensor) -> fx.Node:
-    """`node` in the dtype of the fake tensor `value`, which stands for the result."""
+    """`node` cast to the dtype of the fake tensor `value`, which represents the result."""
     call = graph.call_function(aten._to_copy.default, (node,), {"dtype": value.dtype})
     call.meta["val"] = value
     return call

@@ -1,1 +1,1 @@
-"""Kernels in the place of ATen calls: our own, and packed or fused ones of oneDNN, cuDNN and cuBLAS."""
+"""Kernels that replace ATen calls: our own, and packed or fused ones of oneDNN, cuDNN and cuBLAS."""

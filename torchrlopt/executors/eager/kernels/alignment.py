@@ -1,8 +1,8 @@
-"""Products in half precision whose number of results is no multiple of 8 get some that are cut off again.
+"""Pads half-precision products whose number of output features is not a multiple of 8.
 
-Rows of such a result do not begin where tensor cores want them, and cuBLAS falls back to slow kernels; heads
-over a vocabulary are the usual case. On an H200, bfloat16, microseconds, the cut included
-(`python -m baselines.kernels --device cuda` times such calls):
+The rows of such a result are not aligned for tensor cores, and cuBLAS falls back to slow kernels; heads over
+a vocabulary are the usual case. The product is padded and the padding cut off. On an H200, bfloat16,
+microseconds, including the cut (`python -m baselines.kernels --device cuda` times such calls):
 
     768 to 50,257, rows     1    29.0 -> 21.4        768 to 30,522, rows     1    19.0 -> 13.4
                            64   155.7 -> 32.9                               64    22.6 -> 21.6
@@ -10,9 +10,9 @@ over a vocabulary are the usual case. On an H200, bfloat16, microseconds, the cu
     512 to 1,001, rows      8     4.8 -> 5.5
                            64     8.4 -> 5.8
 
-The weight is extended by rows of zeros once per set of weights; the copy stays beside the original. An
-activation behind such a product is a call of its own. The executor `inductor` does the same to its graphs;
-profiles of gpt2 in inductor alone, with and without frozen weights, had the slow kernel.
+The weight is zero-padded by rows once per set of weights; the padded copy is kept in addition to the
+original. An activation after such a product stays a separate call. The `inductor` executor pads its graphs in
+the same way: profiles of gpt2 in plain Inductor, with and without frozen weights, showed the slow kernel.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from torchrlopt.executors.lowering.fx_values import static_shape, tensor_of
 
 aten = torch.ops.aten
 
-_MULTIPLE = 8  # of 2 bytes: 16, as tensor cores want it
+_MULTIPLE = 8  # 16 bytes at 2 bytes per element: the alignment that tensor cores need
 _MIN_RESULTS, _MIN_FEATURES = 64 * 1_000, 8_192
-"""From one of these on it pays: of results in all, or of results of a row."""
+"""Pad if either is reached: the total number of results, or the number of features per row."""
 
 
 def align_products(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx.Node]:
-    """Replace what pays by a longer product and a cut, in place.
+    """Replace products by a padded product and a cut where that is faster, in place.
 
     Args:
         graph: an ATen graph with `meta["val"]`.
-        static: the nodes that are the same at every call.
+        static: the nodes that are the same in every call.
 
     Returns:
         The cuts; each is contiguous, as the original's result was.
@@ -70,7 +70,7 @@ def _pays(site: Product) -> bool:
 def _rewrite(
     graph: fx.Graph, site: Product, static: Collection[fx.Node], made: dict[Any, fx.Node]
 ) -> fx.Node:
-    """Put product and cut where the last fused node was; returns the cut."""
+    """Insert product and cut in place of the last fused node; returns the cut."""
     rows = _extended(graph, rows_of(graph, site, static, made), made)
     result, bias = joined(graph, site)
     if bias is not None:
@@ -79,7 +79,7 @@ def _rewrite(
     with graph.inserting_before(result):
         product = graph.call_function(aten.linear.default, (site.x, rows, bias))
         product.meta.update(result.meta)
-        value = result.meta["val"]  # to pad it would ask for the numbers behind its symbols
+        value = result.meta["val"]  # padding this value would need concrete values for its symbols
         product.meta["val"] = value.new_empty((*value.shape[:-1], rows.meta["val"].shape[0]))
         cut = graph.call_function(aten.slice.Tensor, (product, -1, 0, num_features))
         cut.meta.update(result.meta)
@@ -90,7 +90,7 @@ def _rewrite(
 
 
 def _extended(graph: fx.Graph, node: fx.Node, made: dict[Any, fx.Node]) -> fx.Node:
-    """The weight, or the bias, with zeros behind it, made once."""
+    """The weight or bias, zero-padded at the end; created once."""
     if node not in made:
         value = node.meta["val"]
         padding = [0, 0] * (value.dim() - 1) + [0, -value.shape[0] % _MULTIPLE]

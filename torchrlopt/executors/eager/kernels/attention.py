@@ -1,4 +1,4 @@
-"""Attention on the CPU by a kernel of our own (csrc/kernels/attention.h)."""
+"""CPU attention with our own kernel (csrc/kernels/attention.h)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
 def select_attentions(graph: fx.Graph) -> None:
-    """Replace attention by our kernel where that is quicker, in place.
+    """Replace attention by our kernel where that is faster, in place.
 
     Args:
         graph: an ATen graph with `meta["val"]`.
@@ -44,7 +44,7 @@ def select_attentions(graph: fx.Graph) -> None:
 
 
 def _results(node: fx.Node) -> list[fx.Node]:
-    """The nodes that hold the result; none where something else of a call is read, too."""
+    """The nodes that hold the result; empty if another output of the call is read too."""
     for user in [user for user in node.users if not user.users and user.op == "call_function"]:
         user.graph.erase_node(user)
     users = list(node.users)
@@ -53,7 +53,7 @@ def _results(node: fx.Node) -> list[fx.Node]:
 
 
 def _layout(result: fx.Node) -> bool | None:
-    """Whether a result lies head by head, or else query by query; None where it lies otherwise."""
+    """True if a result is laid out head by head, False if query by query, None for any other layout."""
     value = tensor_of(result)
     if value is None:
         return None
@@ -66,7 +66,7 @@ def _layout(result: fx.Node) -> bool | None:
 
 
 def _is_taken(node: fx.Node) -> bool:
-    """Whether it has operands that our kernel reads, and sizes, where they are known, at which it pays."""
+    """Whether our kernel supports the operands and, if the sizes are known, is faster for them."""
     named = arguments(node)
     mask = named["attn_mask"]
     operands = [named["query"], named["key"], named["value"], *([] if mask is None else [mask])]
@@ -85,7 +85,7 @@ def _is_taken(node: fx.Node) -> bool:
 
 
 def _without_repeat(k: fx.Node, v: fx.Node) -> tuple[fx.Node, fx.Node]:
-    """The heads that both are repetitions of, each as often as the other."""
+    """The unrepeated keys and values, if both are repeated equally often along the heads."""
     found = [_repeated(each) for each in (k, v)]
     if found[0] is None or found[1] is None or found[0][1] != found[1][1]:
         return k, v
@@ -93,7 +93,7 @@ def _without_repeat(k: fx.Node, v: fx.Node) -> tuple[fx.Node, fx.Node]:
 
 
 def _repeated(node: fx.Node) -> tuple[fx.Node, int] | None:
-    """What is repeated head by head, and how often."""
+    """The repeated node and the number of repeats along the heads."""
     if node.target is not aten.repeat_interleave.self_int:
         return None
     named = arguments(node)

@@ -1,7 +1,7 @@
-"""Convolutions with a weight that is ready before the call become packed, fused ones: our own or oneDNN's.
+"""Replaces convolutions with precomputed weights by packed, fused ones: our own or oneDNN's.
 
-`conv`, `conv -> activation`, `conv + residual` each become one call; the weight is packed by a call that
-depends on weights only and so moves to the prologue.
+`conv`, `conv -> activation` and `conv + residual` each become one call. The weight is packed by a call that
+depends on weights only and therefore moves to the prologue.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from torchrlopt.executors.lowering.fx_values import arguments, shape_key, static
 def select_convolutions(
     graph: fx.Graph, static: Collection[fx.Node], finite: Collection[fx.Node], is_real: bool
 ) -> list[fx.Node]:
-    """Replace what pays by packed calls, in place.
+    """Replace convolutions by packed calls where that is faster, in place.
 
     Args:
         graph: an ATen graph with `meta["val"]`.
-        static: the nodes that are the same at every call.
-        finite: the nodes whose values may be taken for finite.
-        is_real: whether rounding may differ, so that other methods than sums may be used.
+        static: the nodes that are the same in every call.
+        finite: the nodes whose values may be assumed finite.
+        is_real: whether rounding may differ, which allows methods other than plain sums.
 
     Returns:
-        The packed calls, each channels_last whatever the original was; the caller restores layouts.
+        The packed calls, each channels_last regardless of the original; the caller restores layouts.
     """
     packed: dict[Any, fx.Node] = {}
     ours = PackedWeights(graph)
@@ -64,12 +64,12 @@ def select_convolutions(
 
 
 def _is_ours(site: Convolution, static: Collection[fx.Node]) -> bool:
-    """Whether a kernel of our own takes a convolution, with a bias that is ready before the call too."""
+    """Whether our own kernel supports a convolution and its bias, if any, is also precomputed."""
     return (site.bias is None or site.bias in static) and _takes(site)
 
 
 def _takes(site: Convolution) -> bool:
-    """Whether there is a kernel for a convolution."""
+    """Whether we have a kernel for a convolution."""
     shape = static_shape(site.weight)
     if (
         shape is None
@@ -84,13 +84,13 @@ def _takes(site: Convolution) -> bool:
     if site.groups > 1:
         dtype = KERNEL_DTYPES[site.node.meta["val"].dtype]
         return _C.kernel_takes_groups(outputs, inputs, site.groups, dtype.name)
-    # A window of one pixel is no kernel of few channels, and the other reads their numbers one by one.
+    # The kernel for few channels needs windows larger than 1x1; the other reads few channels one by one.
     is_read_well = inputs >= _C.FEW_KERNEL_CHANNELS or math.prod(shape[2:]) > 1
     return is_read_well and outputs >= _C.LEAST_KERNEL_CHANNELS
 
 
 def _window_of(site: Convolution) -> tuple[fx.Node, indirect.Window]:
-    """What a convolution reads, and where: zeros around it, and cuts, are part of the window."""
+    """The input of a convolution and its window, which includes surrounding zero padding and crops."""
     shape = static_shape(site.weight)
     assert shape is not None  # as `_takes` sees
     x, before, behind = without_padding(site)
@@ -100,8 +100,8 @@ def _window_of(site: Convolution) -> tuple[fx.Node, indirect.Window]:
 def needs_channels_last(call: fx.Node) -> bool:
     """Whether a call of `conv` reads its input in channels_last only.
 
-    With few channels the kernel reads it as it lies (`takes_any_strides` in csrc/kernels/convolution.h;
-    `_takes` refuses what that excludes).
+    With few channels the kernel reads any strides (`takes_any_strides` in csrc/kernels/convolution.h;
+    `_takes` rejects the cases that this excludes).
     """
     shape = shape_key(call.args[0])
     channels = None if shape is None else shape[1]
@@ -110,7 +110,7 @@ def needs_channels_last(call: fx.Node) -> bool:
 
 
 def _rewrite_to_indirect(graph: fx.Graph, site: Convolution, packed: PackedWeights, method: int) -> fx.Node:
-    """Put a call of our kernel where the last fused node was; returns it."""
+    """Insert a call of our kernel in place of the last fused node; returns it."""
     last, summand = _residual(site) or (site.node, None)
     last, epilogue = indirect.with_epilogue(last)
     x, window = _window_of(site)
@@ -121,10 +121,10 @@ def _rewrite_to_indirect(graph: fx.Graph, site: Convolution, packed: PackedWeigh
 
 
 def _method(site: Convolution) -> int:
-    """How a convolution is computed quickest, by as many threads as there are now.
+    """The fastest method for a convolution with the current number of threads.
 
-    Over the reals all methods give the same. Where the number of images is known in the call only, the method
-    is that of one image.
+    All methods are equal over the reals. If the number of images is known only at run time, the method for
+    one image is used.
     """
     x, window = _window_of(site)
     numbers = window.of_convolution(site.groups, NONE)
@@ -147,7 +147,7 @@ def _pays(site: Convolution) -> bool:
 def _rewrite(
     graph: fx.Graph, site: Convolution, packed: dict[Any, fx.Node], finite: Collection[fx.Node]
 ) -> fx.Node:
-    """Put the packed call where the last fused node was; returns it."""
+    """Insert the packed call in place of the last fused node; returns it."""
     weight = _packed_weight(graph, site, packed)
     window = (site.padding, site.stride, site.dilation, site.groups)
     last, epilogue = fused_activation(site.node, site.node in finite)
@@ -158,7 +158,7 @@ def _rewrite(
         target = packing.CONVOLUTION_ADD
         user, epilogue = fused_activation(last, last in finite)
         tail: tuple[Any, ...] = (None, [], None)
-        if epilogue.attr == "relu":  # the only one that oneDNN has behind a sum
+        if epilogue.attr == "relu":  # the only activation that oneDNN supports after a sum
             last, tail = user, ("relu", [], "")
         args = (site.x, other, weight, site.bias, *window, "add", 1.0, *tail)
     else:
@@ -173,7 +173,7 @@ def _rewrite(
 
 
 def _residual(site: Convolution) -> tuple[fx.Node, fx.Node] | None:
-    """The sum this convolution can be fused into: the same shape and dtype, nothing broadcast."""
+    """The sum this convolution can be fused into: same shape and dtype, nothing broadcast."""
     added = added_value(site.node)
     if added is None:
         return None
@@ -185,7 +185,7 @@ def _residual(site: Convolution) -> tuple[fx.Node, fx.Node] | None:
 
 
 def _packed_weight(graph: fx.Graph, site: Convolution, packed: dict[Any, fx.Node]) -> fx.Node:
-    """The packing call of this weight for these parameters, made once; placed right after the weight."""
+    """The packing call of this weight for these parameters; created once, right after the weight."""
     x_shape = static_shape(site.x)
     hint = None if x_shape is None or 0 in x_shape else list(x_shape)
     window: tuple[Any, ...] = (site.padding, site.stride, site.dilation, site.groups, hint)

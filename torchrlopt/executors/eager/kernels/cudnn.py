@@ -1,9 +1,9 @@
-"""Convolutions on CUDA whose weight is ready before the call run in channels_last, fused with what follows.
+"""Runs CUDA convolutions with precomputed weights in channels_last, fused with what follows.
 
-Tensor cores read channels_last; of other layouts cuDNN makes copies at every call. `conv -> relu` and
-`conv + residual -> relu` each become one call of cuDNN, the bias inside; a convolution of single pixels with
-a bias becomes a matrix product, to which cuBLAS adds the bias. On an H100, bfloat16, one image, microseconds
-(`python -m baselines.kernels --device cuda` times such calls):
+Tensor cores read channels_last; cuDNN copies other layouts in every call. `conv -> relu` and `conv + residual
+-> relu` each become one cuDNN call, bias included; a 1x1 convolution with a bias becomes a matrix product, to
+which cuBLAS adds the bias. On an H100, bfloat16, one image, microseconds (`python -m baselines.kernels
+--device cuda` times such calls):
 
     convolution, bias, relu of                 ATen   channels_last   one call
     64 to 64 channels of 56 x 56, 3 x 3        15.8             9.7        5.4
@@ -11,10 +11,10 @@ a bias becomes a matrix product, to which cuBLAS adds the bias. On an H100, bflo
     256 to 64 channels of 56 x 56, 1 x 1        7.2             7.2        3.4
     96 channels of 56 x 56, 3 x 3, depthwise    6.7             7.4       17.7
 
-So depthwise convolutions are not fused; in batches of 16 they too are four times as fast in channels_last.
+So depthwise convolutions are not fused; in batches of 16 they, too, are four times as fast in channels_last.
 
-Some of cuDNN's kernels make zero of NaN in their relu. Each is asked before it is used: it runs on an image
-with a NaN, of the very sizes that it is for.
+The relu of some cuDNN kernels turns NaN into zero. Each kernel is therefore probed before use: it runs on an
+image with a NaN, of exactly the sizes it is used for.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ CONVOLUTION = aten.convolution.default
 RELU = aten.cudnn_convolution_relu.default
 ADD_RELU = aten.cudnn_convolution_add_relu.default
 
-# With float32 cuBLAS computes in full precision where cuDNN by default does not, and is slower.
+# In float32, cuBLAS computes in full precision and is slower; cuDNN by default does not.
 _PRODUCT_DTYPES = HALF
 
 
 def pixel_product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """The convolution of single pixels, as a matrix product.
+    """A 1x1 convolution as a matrix product.
 
     Args:
         x: [N, in, H, W], channels_last.
@@ -69,14 +69,14 @@ PIXEL_PRODUCT = composite("pixel_product(Tensor x, Tensor weight, Tensor bias) -
 
 
 def select_cudnn_convolutions(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx.Node]:
-    """Replace convolutions on CUDA by calls in channels_last, in place.
+    """Replace CUDA convolutions by channels_last calls, in place.
 
     Args:
         graph: an ATen graph with `meta["val"]`.
-        static: the nodes that are the same at every call.
+        static: the nodes that are the same in every call.
 
     Returns:
-        The calls, each channels_last whatever the original was; the caller restores layouts.
+        The calls, each channels_last regardless of the original; the caller restores layouts.
     """
     made: dict[Any, fx.Node] = {}
     return select(
@@ -85,7 +85,7 @@ def select_cudnn_convolutions(graph: fx.Graph, static: Collection[fx.Node]) -> l
 
 
 def _site(node: fx.Node, static: Collection[fx.Node]) -> Convolution | None:
-    """The convolution of images at this node, if cuDNN is there to run it."""
+    """The 2-D convolution at this node, if cuDNN is available to run it."""
     if not torch.backends.cudnn.enabled or torch.version.hip is not None:
         return None
     site = convolution_at(node, static, has_cuda_kernels)
@@ -95,7 +95,7 @@ def _site(node: fx.Node, static: Collection[fx.Node]) -> Convolution | None:
 
 
 def _rewrite(graph: fx.Graph, site: Convolution, made: dict[Any, fx.Node]) -> fx.Node:
-    """Put the call where the last fused node was; returns it."""
+    """Insert the call in place of the last fused node; returns it."""
     fused = _fused(graph, site, made)
     if fused is not None:
         return fused
@@ -107,13 +107,13 @@ def _rewrite(graph: fx.Graph, site: Convolution, made: dict[Any, fx.Node]) -> fx
 
 
 def _fused(graph: fx.Graph, site: Convolution, made: dict[Any, fx.Node]) -> fx.Node | None:
-    """The convolution with the relu that follows it, in one call; None where that does not go or pay."""
+    """The convolution fused with the relu that follows it; None if that is impossible or slower."""
     shape = static_shape(site.weight)
     assert shape is not None
     if site.groups > 1 and shape[1] == 1:  # depthwise
         return None
     if torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic:
-        return None  # the fused calls do not look at that
+        return None  # the fused calls ignore these settings
     last, other = only_user(site.node), None
     if last is not None and last.target is aten.add.Tensor:
         added = added_value(site.node)
@@ -144,9 +144,9 @@ def hands_nan_on(
     device: torch.device,
     has_residual: bool,
 ) -> bool:
-    """Whether cuDNN's fused relu of such a convolution gives NaN where the convolution does; tried.
+    """Probe whether cuDNN's fused relu of such a convolution propagates NaN as the convolution does.
 
-    The answer holds for the settings that PyTorch has for cuDNN now. False where it cannot be tried.
+    The answer holds for PyTorch's current cuDNN settings. False if it cannot be probed.
 
     Args:
         x_shape: [N, in, H, W].
@@ -194,14 +194,14 @@ def _tried(
             else:
                 fused = RELU(x, weight, bias, *lists)
         except torch.OutOfMemoryError:
-            raise  # which says nothing of the kernel
+            raise  # says nothing about the kernel
         except RuntimeError:  # there is no such kernel
             return False
         return torch.equal(torch.isnan(fused), torch.isnan(plain))
 
 
 def _is_of_pixels(site: Convolution) -> bool:
-    """True for a convolution that is a matrix product of single pixels, where that is quick."""
+    """True for a 1x1 convolution that is faster as a matrix product."""
     value, shape = tensor_of(site.x), static_shape(site.weight)
     assert value is not None
     assert shape is not None
@@ -210,7 +210,7 @@ def _is_of_pixels(site: Convolution) -> bool:
 
 
 def _channels_last(graph: fx.Graph, site: Convolution, made: dict[Any, fx.Node]) -> fx.Node:
-    """The weight in channels_last, made once; placed right after the weight."""
+    """The weight in channels_last; created once, right after the weight."""
     key = ("channels_last", site.weight)
     if key not in made:
         turned = insert_after(graph, site.weight, aten.contiguous.default, (site.weight,))
@@ -220,7 +220,7 @@ def _channels_last(graph: fx.Graph, site: Convolution, made: dict[Any, fx.Node])
 
 
 def _is_like(other: fx.Node, node: fx.Node) -> bool:
-    """True for an operand that is not broadcast, of the dtype of the convolution."""
+    """True for an operand of the convolution's dtype and device that is not broadcast."""
     value, of_conv = tensor_of(other), tensor_of(node)
     if value is None or of_conv is None or value.dtype != of_conv.dtype or value.device != of_conv.device:
         return False

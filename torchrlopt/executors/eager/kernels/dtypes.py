@@ -1,6 +1,6 @@
-"""What the kernels of `csrc/kernels` have for each type of numbers: the one table of it in Python.
+"""Per-dtype properties of the kernels in `csrc/kernels`; the only such table in Python.
 
-A type is added by a row here and by one in `csrc/kernels/elements.h`; docs/kernels.md lists what else.
+To add a dtype, add a row here and one in `csrc/kernels/elements.h`; docs/kernels.md lists the rest.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import torch
 
 @dataclass(frozen=True)
 class KernelDtype:
-    """A type of numbers in images.
+    """A dtype that the kernels support.
 
     Attributes:
-        name: of its row in C++.
-        heads_are_even: whether attention takes heads of an even size only, as it reads pairs of numbers.
-        sums_beat_onednn: whether products by sums are quicker than oneDNN's for any number of rows
-            (`python -m baselines.kernels --dtype bfloat16`: with up to 197 rows oneDNN was not quicker,
-            with 2048 it took 0.92 to 1.03 times as long, a script of its own).
-        min_packed_linear_flop: oneDNN's packed linear pays from there on, whatever the weight; None where
-            that depends on the weight. One thread of bfloat16: 20 us became 15 for one row of 128 x 128, 4
-            became 14 for 64 x 64.
+        name: its name in C++.
+        heads_are_even: whether attention supports even head sizes only, because it reads pairs of numbers.
+        sums_beat_onednn: whether products by sums beat oneDNN's for any number of rows (`python -m
+            baselines.kernels --dtype bfloat16`: with up to 197 rows oneDNN was not faster; with 2048 it took
+            0.92 to 1.03 times as long, measured with a separate script).
+        min_packed_linear_flop: the work from which oneDNN's packed linear is faster, whatever the weight;
+            None if that depends on the weight. One thread of bfloat16: 20 us became 15 for one row of 128 x
+            128, 4 became 14 for 64 x 64.
     """
 
     name: str

@@ -1,12 +1,12 @@
 """Activations that a packed convolution or linear applies before it writes its result.
 
-Our own kernels (indirect.py) agree with ATen for every operand; what follows is about oneDNN's.
+Our own kernels (indirect.py) agree with ATen for every operand; the following applies to oneDNN's.
 
 oneDNN computes sigmoid, tanh, silu, hardswish, leaky relu and the tanh form of gelu as ATen does, for every
-operand. It differs from ATen in four: its relu, hardtanh and hardsigmoid make a number of NaN, and its exact
-gelu makes NaN of an infinity. These four are fused only where the operand is known to be finite if inputs
-and weights are (see `finiteness`). A call whose inputs or weights are not finite runs `taken_apart`, a copy
-of the graph in which these activations are calls of ATen.
+operand. Four differ: its relu, hardtanh and hardsigmoid turn NaN into a number, and its exact gelu turns an
+infinity into NaN. These four are fused only if the operand is known to be finite whenever inputs and weights
+are (see `finiteness`). A call whose inputs or weights are not finite runs `taken_apart`, a copy of the graph
+in which these activations are separate ATen calls.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Epilogue:
-    """An activation as oneDNN is told of it.
+    """An activation, as passed to oneDNN.
 
     Attributes:
-        attr: oneDNN's name of it.
-        scalars: its numbers: a slope, or two bounds.
-        algorithm: which of its variants; empty where there is one only.
+        attr: oneDNN's name for it.
+        scalars: its parameters: a slope, or two bounds.
+        algorithm: its variant; empty if there is only one.
     """
 
     attr: str = "none"
@@ -67,8 +67,8 @@ def fused_activation(value: fx.Node, is_finite: bool = False) -> tuple[fx.Node, 
         is_finite: whether `value` is finite as long as inputs and weights are.
 
     Returns:
-        The node that holds the result of the activation, and the activation. `(value, NONE)` where no
-        activation is the only reader of `value`, or where it may not be fused.
+        The node that holds the result of the activation, and the activation. `(value, NONE)` if the only
+        reader of `value` is not an activation, or if it cannot be fused.
     """
     swish = _written_out_swish(value)
     if swish is not None:
@@ -81,11 +81,11 @@ def fused_activation(value: fx.Node, is_finite: bool = False) -> tuple[fx.Node, 
 
 
 def activation_of_call(call: fx.Node, is_finite: bool = True) -> Epilogue | None:
-    """The activation that a call is; None for what is none that can be fused.
+    """The activation that a call computes; None if it is not a fusible activation.
 
     Args:
         call: any node.
-        is_finite: whether activations count on which oneDNN agrees with ATen for finite operands only.
+        is_finite: whether to include activations on which oneDNN agrees with ATen for finite operands only.
     """
     if not isinstance(call.target, OpOverload):
         return None
@@ -100,7 +100,7 @@ def activation_of_call(call: fx.Node, is_finite: bool = True) -> Epilogue | None
 
 
 def _if_finite(user: fx.Node) -> Epilogue | None:
-    """The activation of a node, if it is one on which oneDNN agrees with ATen for finite operands only."""
+    """The activation of a node, if oneDNN agrees with ATen on it for finite operands only."""
     if user.target in _PLAIN_IF_FINITE:
         return _PLAIN_IF_FINITE[user.target]
     if user.target is aten.gelu.default and arguments(user)["approximate"] == "none":
@@ -121,12 +121,12 @@ _ACTIVATIONS: dict[str, Callable[..., torch.Tensor]] = {
     "hardtanh": torch.clamp_,
     "gelu": torch.nn.functional.gelu,
 }
-"""The activations that are fused for finite operands only, by oneDNN's name: ATen's function for any operand.
+"""Activations fused for finite operands only, by oneDNN's name: ATen's function, correct for any operand.
 
 Two of them write to their operand, which nobody else reads.
 """
 
-#: Position of the activation's name among the arguments of a packed call; its numbers and variant follow it.
+# : Position of the activation's name among the arguments of a packed call; scalars and variant follow it.
 _ATTR: dict[Any, int] = {
     packing.CONVOLUTION: 7,
     packing.CONVOLUTION_ADD: 10,
@@ -136,7 +136,7 @@ _ATTR: dict[Any, int] = {
 
 
 def _assumes_finite(node: fx.Node) -> bool:
-    """True for a packed call with an activation on which oneDNN agrees with ATen for finite operands only."""
+    """True for a packed call whose activation agrees with ATen for finite operands only."""
     if node.target not in _ATTR:
         return False
     name, _, algorithm = node.args[_ATTR[node.target] :]
@@ -151,7 +151,7 @@ def fused_if_finite(graph: fx.Graph) -> list[fx.Node]:
 def taken_apart(module: fx.GraphModule) -> fx.GraphModule:
     """A copy of a graph that agrees with ATen for every operand.
 
-    In the copy, each activation that assumes finite operands is a call of ATen after its packed call.
+    In the copy, each activation that assumes finite operands is an ATen call after its packed call.
     """
     graph = copy.deepcopy(module.graph)
     for node in fused_if_finite(graph):
@@ -169,7 +169,7 @@ def taken_apart(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _written_out_swish(value: fx.Node) -> fx.Node | None:
-    """The node of the product in `x * sigmoid(x)`, where `value` is x and nothing else reads it."""
+    """The product node of `x * sigmoid(x)`, if `value` is x and has no other readers."""
     if len(value.users) != 2:
         return None
     for gate in value.users:
@@ -184,7 +184,7 @@ def _written_out_swish(value: fx.Node) -> fx.Node | None:
 
 
 def added_value(value: fx.Node) -> tuple[fx.Node, fx.Node] | None:
-    """The sum that is the only reader of `value`, and its other operand; None when there is no such sum."""
+    """The sum that is the only reader of `value`, and its other operand; None if there is no such sum."""
     user = only_user(value)
     if user is None or user.target is not aten.add.Tensor or arguments(user)["alpha"] != 1:
         return None

@@ -1,7 +1,7 @@
-"""Pools, means over pixels, norms and joined channels of images in channels_last on the CPU.
+"""CPU kernels for channels_last images: pools, means over pixels, norms and channel concatenation.
 
-A pool becomes a call of our kernel. Where images are joined along their channels, those that our kernels make
-are written where they belong, so that nothing is copied.
+Each pool becomes a call of our kernel. If images are concatenated along their channels, our kernels write
+their results directly into the concatenated image, so nothing is copied.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from torchrlopt.executors.lowering.fx_values import (
 
 aten = torch.ops.aten
 
-# Our kernel adds up the pixels of each row one by one, and then the rows; ATen adds in a cascade.
+# Our kernel sums the pixels of each row one by one, then the rows; ATen uses cascade summation.
 _MAX_SUMMED = 512
 
 
@@ -47,8 +47,8 @@ def select_image_kernels(
 
     Args:
         graph: an ATen graph with `meta["val"]`, after `layout.propagate`.
-        static: the nodes that are the same at every call.
-        channels_last: the nodes whose values lie in channels_last when the graph runs.
+        static: the nodes that are the same in every call.
+        channels_last: the nodes whose values are in channels_last at run time.
     """
     images = set(channels_last)
     for node in list(graph.nodes):
@@ -70,12 +70,12 @@ def _is_wide(node: Any) -> bool:
 
 
 def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
-    """Call our kernel at this node, if it is a pool that we have."""
+    """Call our kernel at this node, if it is a pool that we support."""
     found = None
     if node.target is aten.max_pool2d_with_indices.default:
         last: fx.Node | None = only_user(node)
         if last is None or last.target is not operator.getitem or last.args[1] != 0:
-            return  # somebody reads the places
+            return  # the indices are read
         found = _window(node, "max")
     elif node.target is aten.avg_pool2d.default:
         last, named = node, arguments(node)
@@ -94,7 +94,7 @@ def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
 
 
 def _normalise(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], images: set[fx.Node]) -> None:
-    """Call a depthwise convolution of one pixel in place of a batch norm that no product has taken in."""
+    """Replace a batch norm that was not folded into a product by a 1x1 depthwise convolution."""
     named = arguments(node)
     facts = [named[name] for name in ("weight", "bias", "running_mean", "running_var")]
     last: fx.Node | None = only_user(node)
@@ -106,7 +106,7 @@ def _normalise(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], imag
         return
     with graph.inserting_before(node):
         packed = graph.call_function(PACK_NORM, (*facts, named["eps"], named["input"].meta["val"].dtype))
-    packed.meta["val"] = given[-1].meta["val"]  # what is packed has no shape to speak of
+    packed.meta["val"] = given[-1].meta["val"]  # the packed tensor has no meaningful shape
     packed.meta[ORIGIN] = node.meta.get(ORIGIN, ())
     last, epilogue = indirect.with_epilogue(last)
     shape = static_shape(named["input"])
@@ -118,7 +118,7 @@ def _normalise(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], imag
 
 
 def _window(node: fx.Node, kind: str) -> tuple[Any, ...] | None:
-    """What `pool` takes behind its image; None where a number is symbolic."""
+    """The arguments of `pool` after the image; None if a number is symbolic."""
     named = arguments(node)
     shape = static_shape(node.args[0])
     kernel = named["kernel_size"]
@@ -139,7 +139,7 @@ def _whole_image(node: fx.Node) -> tuple[Any, ...] | None:
 
 
 def _join(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
-    """Have the parts written where they belong, if one of them at least is made by our kernels."""
+    """Let the parts be written directly into the result, if our kernels compute at least one of them."""
     named = arguments(node)
     shape, parts = static_shape(node), named["tensors"]
     if (
@@ -183,5 +183,5 @@ def _join(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
 
 
 def _can_write(part: fx.Node, reader: fx.Node) -> bool:
-    """Whether a part is made by our kernels for this reader alone."""
+    """Whether one of our kernels computes a part, for this reader only."""
     return can_write(part) and only_user(part) is reader

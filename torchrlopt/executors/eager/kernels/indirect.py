@@ -1,12 +1,12 @@
-"""Calls on the CPU by the kernels of `csrc/kernels`: convolutions, products, pools.
+"""CPU calls of the kernels in `csrc/kernels`: convolutions, products, pools.
 
-oneDNN's packed convolution costs 24 to 27 us a call before it computes anything, and its linear 14; these
-cost less than 4 (`python -m baselines.kernels`, baselines/results/cpu_kernels.csv). Where a convolution
-is large, both come near what vectors can do; ours may be computed in the processor's matrix unit, or by tiles
-if they are of 3 x 3. Ours apply bias, a summand and an activation before they write, also for operands that
-are not finite, read images whose pixels lie apart, such as some channels of a larger one, and write into
-such. What they do not do as every kernel of ATen does: a weight that is infinite may or may not give NaN at
-the border of a padded image.
+A call of oneDNN's packed convolution costs 24 to 27 us before it computes anything, and its linear 14; ours
+cost less than 4 (`python -m baselines.kernels`, baselines/results/cpu_kernels.csv). For large convolutions
+both come close to the peak of the vector units; ours can use the processor's matrix unit, or Winograd tiles
+for 3 x 3 kernels. Ours apply bias, a summand and an activation before they write, even for operands that are
+not finite. They read images with gaps between pixels, such as some channels of a larger image, and write into
+such images. One difference from ATen's kernels: an infinite weight may or may not give NaN at the border of a
+padded image.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ EPILOGUES = (
     "none", "relu", "hardtanh", "leaky_relu", "hardswish", "hardsigmoid", "sigmoid", "swish", "tanh",
     "gelu", "gelu tanh",
 )  # fmt: skip
-"""By oneDNN's names, in the order of `Activation` in csrc/kernels/convolution.h."""
+"""oneDNN's names, in the order of `Activation` in csrc/kernels/convolution.h."""
 
 
-# Where it stands among the numbers of `convolve`.
+# Position of the method among the numbers of `convolve`.
 _METHOD = 12
 
 SUMS, BF16X3, TILES = 0, 1, (2, 4)
@@ -51,15 +51,15 @@ SUMS, BF16X3, TILES = 0, 1, (2, 4)
 
 @dataclass(frozen=True)
 class Window:
-    """A kernel over an image, the last argument of whose calls is a tuple of numbers that C++ reads.
+    """A window over an image. Its kernels take their parameters as a tuple of numbers, which C++ reads.
 
     Attributes:
-        out_channels: of the result.
-        kernel: height and width, as the next three.
+        out_channels: channels of the result.
+        kernel: height and width, like the next three.
         stride: between windows.
-        padding: above and in front. Less than nothing where the first window begins inside.
-        dilation: between the pixels that a window sees.
-        behind: padding below and behind; None where it is the same as in front.
+        padding: above and to the left. Negative if the first window starts inside the image.
+        dilation: between the pixels of a window.
+        behind: padding below and to the right; None if it equals `padding`.
     """
 
     out_channels: int
@@ -70,7 +70,7 @@ class Window:
     behind: Sequence[int] | None = None
 
     def arguments(self) -> tuple[list[int], ...]:
-        """Kernel, stride, padding and dilation, as the operators take them."""
+        """Kernel, stride, padding and dilation, in the form that the operators take."""
         padding = [*self.padding, *(self.padding if self.behind is None else self.behind)]
         return list(self.kernel), list(self.stride), padding, list(self.dilation)
 
@@ -82,13 +82,13 @@ class Window:
         """The numbers for `pool`.
 
         Args:
-            kind: of `POOLS`.
-            is_ceiled: whether the last window may end outside.
+            kind: one of `POOLS`.
+            is_ceiled: whether the last window may end outside the image.
         """
         return (*self._numbers(), int(is_ceiled), POOLS.index(kind))
 
     def is_usual(self) -> bool:
-        """Whether no number is so large that the kernels refuse it: PyTorch computes such windows."""
+        """Whether all numbers are within the limits of the kernels; PyTorch computes other windows."""
         return all(abs(number) <= _C.MOST_KERNEL_STEP for number in self._numbers()[1:])
 
     def _numbers(self) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ class Window:
 
 @functools.cache
 def kernels(dtype: torch.dtype = torch.float32) -> _C.ImageKernels | None:
-    """The kernels for such images; None where the processor, the compiler or this PyTorch gives none."""
+    """The kernels for a dtype; None if the processor, the compiler or this PyTorch does not support them."""
     if dtype not in KERNEL_DTYPES:
         return None
     example = torch.empty(1, dtype=dtype, device="cpu")
@@ -115,13 +115,14 @@ def pack(
     method: int = SUMS,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Bias and weight as the kernels read them.
+    """Pack bias and weight into the layout that the kernels read.
 
     Args:
         weight: [out, in / groups, height, width]; of a product [out, in].
         bias: [out]; None for zeros.
-        groups: of channels, such as `_C.kernel_takes_groups` takes.
-        method: how it is computed: SUMS; BF16X3, in the matrix unit; or of TILES, outputs along their sides.
+        groups: number of channel groups; must be supported by `_C.kernel_takes_groups`.
+        method: SUMS; BF16X3, which uses the matrix unit; or one of TILES, the number of outputs along a
+            tile's side.
         dtype: of the images; None for the weight's.
     """
     ours = present(dtype or weight.dtype)
@@ -135,7 +136,7 @@ def pack(
 
 
 def packed_size(shape: Sequence[int], groups: int, method: int, dtype: torch.dtype) -> int:
-    """Number of floats of what `pack` gives for a weight of this shape."""
+    """Number of floats in the result of `pack` for a weight of this shape."""
     outputs, inputs, height, width = (*shape, 1, 1)[:4]
     return present(dtype).packed_size(outputs, inputs * groups, height, width, groups, method)
 
@@ -148,7 +149,7 @@ def pack_norm(
     eps: float,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """A batch norm with fixed statistics as a depthwise convolution of one pixel, packed.
+    """A batch norm with fixed statistics, packed as a 1x1 depthwise convolution.
 
     Args:
         weight: [channels]; None for ones.
@@ -158,7 +159,7 @@ def pack_norm(
         eps: added to the variance.
         dtype: of the image.
     """
-    # As ATen computes it, in float32: a product and a sum for each element.
+    # As in ATen, in float32: one product and one sum per element.
     scale = torch.rsqrt(var.float() + eps)
     scale = scale if weight is None else scale * weight
     shift = -mean * scale if bias is None else bias - mean * scale
@@ -176,12 +177,12 @@ def convolve(
     """`activation(conv(x) + bias + summand)`, in channels_last.
 
     Args:
-        x: [batch, channels, height, width], quickest where a pixel's channels are next to each other.
-        packed: what `pack` gave.
-        summand: as large as the result, and not where that is written: some of it may be computed twice.
-        numbers: what `Window.of_convolution` gives.
-        room: an image into some of whose channels the result is written; it is what is returned then.
-        first_channel: of these.
+        x: [batch, channels, height, width]; fastest if the channels of a pixel are adjacent in memory.
+        packed: result of `pack`.
+        summand: same shape as the result. Must not overlap the output, parts of which may be computed twice.
+        numbers: result of `Window.of_convolution`.
+        room: concat buffer: an image, into some of whose channels the result is written; then it is returned.
+        first_channel: first of those channels.
     """
     ours = present(x.dtype)
     result = recorded("conv", ours.convolve, _resolved(x), packed, summand, numbers, room, first_channel)
@@ -198,7 +199,7 @@ def pool(
 
     Args:
         x: as for `convolve`.
-        numbers: what `Window.of_pool` gives.
+        numbers: result of `Window.of_pool`.
         room: as for `convolve`.
         first_channel: as for `convolve`.
     """
@@ -214,12 +215,12 @@ def linear(x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]) ->
 
     Args:
         x: [..., in].
-        packed: what `pack` gave.
-        numbers: what `numbers_of_product` gives.
+        packed: result of `pack`.
+        numbers: result of `numbers_of_product`.
     """
     ours = present(x.dtype)
     result: torch.Tensor | None = recorded("linear", ours.linear, _resolved(x), packed, numbers)
-    if result is None:  # also where there are more axes than the kernel takes
+    if result is None:  # also if there are more axes than the kernel supports
         rows = _plain(x).reshape(-1, x.shape[-1]).contiguous()
         result = _made(recorded("linear", ours.linear, rows, packed, numbers), x).view(
             *x.shape[:-1], int(numbers[0])
@@ -228,11 +229,11 @@ def linear(x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]) ->
 
 
 def shuffle(x: torch.Tensor, groups: int) -> torch.Tensor:
-    """The channels in turns, one of each group, in channels_last: ATen's `channel_shuffle`.
+    """Interleave the channels of the groups, in channels_last: ATen's `channel_shuffle`.
 
     Args:
         x: as for `convolve`.
-        groups: of channels, all of one size.
+        groups: number of channel groups, all of the same size.
     """
     ours = present(x.dtype)
     result = recorded("channel_shuffle", ours.shuffle, _resolved(x), groups)
@@ -244,7 +245,7 @@ def shuffle(x: torch.Tensor, groups: int) -> torch.Tensor:
 def attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, *numbers: float
 ) -> torch.Tensor | None:
-    """See `attention`; None where the kernel does not read its operands as they lie."""
+    """See `attention`; None if the kernel does not support the operands' strides."""
     mask = None if mask is None else _plain(mask)
     ours, operands = present(q.dtype), (_plain(q), _plain(k), _plain(v), mask)
     result: torch.Tensor | None = recorded("attention", ours.attend, *operands, *numbers)
@@ -260,17 +261,18 @@ def attention(
     scale: float,
     is_by_heads: bool,
 ) -> torch.Tensor:
-    """`softmax(q @ k.mT * scale + mask) @ v` of each head.
+    """`softmax(q @ k.mT * scale + mask) @ v` for each head.
 
     Args:
         q: [batch, heads, queries, size], float32 or bfloat16, on the CPU.
-        k: [batch, key heads, keys, size]; each of them is of as many heads that follow on each other.
+        k: [batch, key heads, keys, size]; each key head serves heads / key heads consecutive heads.
         v: [batch, key heads, keys, value size].
-        mask: added to the scores, broadcast to [batch, heads, queries, keys]; -inf where a key is not seen. A
-            query that sees none gives zeros.
-        is_causal: whether query i sees the keys up to i only; then there is no mask.
+        mask: added to the scores, broadcast to [batch, heads, queries, keys]; -inf for a masked key. A query
+            whose keys are all masked gives zeros.
+        is_causal: whether query i attends to keys up to i only; there is no mask then.
         scale: of the scores.
-        is_by_heads: how the result lies: contiguous, or as [batch, queries, heads, value size].
+        is_by_heads: layout of the result: contiguous if true, else laid out as [batch, queries, heads, value
+            size].
 
     Returns:
         [batch, heads, queries, value size].
@@ -286,8 +288,8 @@ def attention(
 
 
 def room_for(sizes: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """An image in channels_last for results that others write."""
-    # Whatever the user's defaults are.
+    """Allocate a concat buffer: an image in channels_last that other calls write into."""
+    # Independent of the user's default dtype and device.
     return torch.empty(sizes, dtype=dtype, device="cpu", memory_format=torch.channels_last)
 
 
@@ -298,15 +300,15 @@ def fill(x: torch.Tensor, room: torch.Tensor, first_channel: int) -> torch.Tenso
 
 
 def joined(room: torch.Tensor, *written: torch.Tensor) -> torch.Tensor:
-    """The image, once all that is part of it has been written."""
+    """The concat buffer, once all its parts have been written."""
     return room
 
 
 def present(dtype: torch.dtype) -> _C.ImageKernels:
-    """The kernels for such images.
+    """The kernels for images of this dtype.
 
     Raises:
-        LoweringError: there are none here.
+        LoweringError: there are none on this machine.
     """
     ours = kernels(dtype)
     if ours is None:
@@ -322,12 +324,12 @@ def _made(result: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
 
 
 def _resolved(x: torch.Tensor) -> torch.Tensor:
-    """The numbers themselves, where a view says that they are to be negated."""
+    """Materialise a lazily negated view."""
     return x.resolve_neg() if x.is_neg() else x
 
 
 def _plain(x: torch.Tensor) -> torch.Tensor:
-    """The tensor itself in place of a parameter, or of a view that negates."""
+    """A plain tensor in place of a parameter or a negated view."""
     x = _resolved(x)
     return x if type(x) is torch.Tensor else x.detach().as_subclass(torch.Tensor)
 
@@ -337,20 +339,20 @@ def _image(x: torch.Tensor) -> torch.Tensor:
 
 
 def are_for(value: torch.Tensor | None, dtype: torch.dtype | None = None) -> bool:
-    """Whether there are kernels for a tensor's device and dtype, which may have to be a certain one."""
+    """Whether there are kernels for a tensor's device and dtype; `dtype` requires a specific one."""
     if value is None or value.device.type != "cpu" or dtype not in (None, value.dtype):
         return False
     return kernels(value.dtype) is not None
 
 
 def with_epilogue(value: fx.Node) -> tuple[fx.Node, Epilogue]:
-    """`fused_activation`, without what the kernels do not have. Ours agree with ATen for every operand."""
+    """`fused_activation`, limited to our kernels' activations, which agree with ATen for all operands."""
     last, epilogue = fused_activation(value, is_finite=True)
     return (last, epilogue) if _is_had(epilogue) else (value, NONE)
 
 
 def activation_at(node: fx.Node) -> Epilogue | None:
-    """The activation that a call is, if it is one that the kernels have."""
+    """The activation that a call computes, if our kernels support it."""
     epilogue = activation_of_call(node)
     return epilogue if epilogue is not None and _is_had(epilogue) else None
 
@@ -364,7 +366,7 @@ def _name_of(epilogue: Epilogue) -> str:
 
 
 def numbers_of(epilogue: Epilogue) -> tuple[int, float, float]:
-    """The number of an activation of `EPILOGUES`, and two numbers that it may have."""
+    """The index of an activation in `EPILOGUES` and its parameters, at most two."""
     low, high = (*epilogue.scalars, 0.0, 0.0)[:2]
     return (EPILOGUES.index(_name_of(epilogue)), low, high)
 
@@ -375,12 +377,12 @@ def numbers_of_product(out_features: int, epilogue: Epilogue, method: int = SUMS
 
 
 def arguments_of(epilogue: Epilogue) -> tuple[str, list[float]]:
-    """An activation of `EPILOGUES` and the numbers that it may have, as the operators take them."""
+    """The name of an activation in `EPILOGUES` and its parameters, in the form that the operators take."""
     return _name_of(epilogue), list(epilogue.scalars)
 
 
 def numbers_in(call: fx.Node) -> tuple[Any, ...]:
-    """The numbers of a call of `conv` or `linear`, as an operator or in its direct form."""
+    """The numbers of a call of `conv` or `linear`, given as an operator or in its direct form."""
     function, args = direct_form(call)
     numbers: tuple[Any, ...] = args[2 if function is linear else 3]
     return numbers
@@ -392,6 +394,6 @@ def activation_in(call: fx.Node) -> str:
 
 
 def method_of(call: fx.Node) -> int:
-    """How a call of `conv` or `linear` is computed."""
+    """The method of a call of `conv` or `linear`."""
     numbers = numbers_in(call)
     return int(numbers[1 if len(numbers) < _METHOD else _METHOD])

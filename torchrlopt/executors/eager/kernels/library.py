@@ -1,9 +1,9 @@
-"""How a kernel becomes an operator of PyTorch: `torch.ops.torchrlopt.<name>`.
+"""Registers kernels as PyTorch operators: `torch.ops.torchrlopt.<name>`.
 
-The schema says what a call writes to and what shares memory, so passes, functionalisation and torch.export
-ask it as they ask ATen's. The dispatcher takes some microseconds a call, which is what a small convolution
-takes; the eager executor therefore calls the function behind an operator in its *direct form* once all
-passes are through, as it calls the builtins behind ATen's operators (`dispatch.use_builtins`).
+The schema declares mutation and aliasing, so passes, functionalisation and torch.export can query it as for
+ATen operators. The dispatcher adds some microseconds per call, as much as a small convolution takes. After
+all passes, the eager executor therefore calls the function behind an operator, its *direct form*, just as it
+calls the builtins behind ATen's operators (`dispatch.use_builtins`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ NAMESPACE = "torchrlopt"
 _LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 
 DirectForm = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A function and arguments with which it does what the call of an operator does."""
+"""A function and the arguments with which it does what the operator call does."""
 
 _DIRECT: dict[Any, Callable[..., DirectForm]] = {}
 
 _dispatched = threading.local()
-"""Whether the dispatcher has called, which has told the profiler already."""
+"""Whether the call came through the dispatcher, which has already recorded it in the profiler."""
 
 
 def define(
@@ -40,10 +40,10 @@ def define(
     """Define an operator.
 
     Args:
-        schema: as `torch.library.define` takes it, the name without its namespace.
-        direct: takes the operator's arguments and gives its direct form.
-        fakes: by the function of a direct form what it gives for fake tensors.
-        key: the dispatch key that it is implemented for.
+        schema: as for `torch.library.define`, with the name but without its namespace.
+        direct: maps the operator's arguments to its direct form.
+        fakes: maps the function of a direct form to its implementation for fake tensors.
+        key: dispatch key of the implementation.
     """
     name, returns = schema.partition("(")[0], schema.rpartition("->")[2].strip()
 
@@ -70,18 +70,18 @@ def define(
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as the tensor that it is: kernels read no subclass."""
+    """A parameter as a plain tensor: kernels do not accept subclasses."""
     is_parameter = isinstance(value, torch.nn.Parameter)
     return value.detach().as_subclass(torch.Tensor) if is_parameter else value
 
 
 def composite(schema: str, function: Callable[..., Any]) -> OpOverload:
-    """Define an operator that is made of ATen's, for every device; its schema promises new memory."""
+    """Define an operator composed of ATen calls, for every device; its schema declares new memory."""
     return define(schema, lambda *args: (function, args), {function: function}, "CompositeExplicitAutograd")
 
 
 def direct_form(node: fx.Node) -> DirectForm:
-    """The direct form of a call of one of our operators; of any other node its target and arguments."""
+    """The direct form of a call of one of our operators; for any other node its target and arguments."""
     direct = _DIRECT.get(node.target)
     return (node.target, node.args) if direct is None else direct(*node.args)  # type: ignore[return-value]
 
@@ -92,7 +92,7 @@ def is_ours(target: Any) -> bool:
 
 
 def recorded(name: str, call: Callable[..., Any], *args: Any) -> Any:
-    """Call what is behind an operator in its direct form, such that PyTorch's profiler knows of it."""
+    """Call the function of a direct form so that PyTorch's profiler records it."""
     if is_profiled() and not getattr(_dispatched, "now", False):
         with torch.profiler.record_function(f"{NAMESPACE}::{name}"):
             return call(*args)

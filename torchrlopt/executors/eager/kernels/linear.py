@@ -1,7 +1,7 @@
-"""Products with a weight that is ready before the call become a packed, fused linear: our own or oneDNN's.
+"""Replaces products with precomputed weights by a packed, fused linear: our own or oneDNN's.
 
-The packed call takes an input of any rank, so the reshapes that wrap a 2-D product go; a bias that is added
-behind it and an activation come along.
+The packed call takes an input of any rank, so the reshapes around a 2-D product disappear; a bias added after
+it and an activation are fused.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from torchrlopt.executors.lowering.fx_values import (
 )
 
 aten = torch.ops.aten
-# With so many rows or fewer our sums are as quick as oneDNN or quicker, whatever the weight (`python -m
+# With this many rows or fewer our sums are at least as fast as oneDNN, whatever the weight (`python -m
 # baselines.kernels`, an AMD EPYC of Zen 5, two threads, alternating weights: 32 x 768 x 3072 take 0.67 times
 # as long, 128 x 768 x 3072 0.96, and 197 x 384 x 1536 1.02).
 _MANY_SUMMED_ROWS = 192
-# With more of them oneDNN's linear is as quick beyond this.
+# With more rows, oneDNN's linear is as fast beyond this.
 _MAX_PRODUCT_FLOP = 8.0e7
-# The same where the number of rows is not known before the call.
+# The same limit for a number of rows that is known only at run time.
 _MAX_PRODUCT_WEIGHT = 1 << 17
-# On processors with a matrix unit other limits were measured, before sums fetched what they need next: a
-# larger weight comes from memory at each call of a network, and with more rows than a few oneDNN was quicker.
-# On an Intel Xeon 8 x 1024 x 2048 took 304 us, and 440 with ours (twelve weights in turns, a script of its
-# own).
+# On processors with a matrix unit other limits were measured, before our sums prefetched: in a network a
+# larger weight comes from memory in every call, and with more than a few rows oneDNN was faster. On an Intel
+# Xeon 8 x 1024 x 2048 took 304 us, and 440 with ours (twelve alternating weights, measured with a separate
+# script).
 _MAX_WEIGHT_IN_CACHE = 5 << 18
 _FEW_ROWS = 2
-# With fewer rows than this, such a weight was not timed in the matrix unit.
+# With fewer rows, such a weight was not timed in the matrix unit.
 _MANY_ROWS = 64
 
 
 def select_linears(
     graph: fx.Graph, static: Collection[fx.Node], finite: Collection[fx.Node], is_real: bool
 ) -> list[fx.Node]:
-    """Replace what pays by packed calls, in place.
+    """Replace products by packed calls where that is faster, in place.
 
     Args:
         graph: an ATen graph with `meta["val"]`.
-        static: the nodes that are the same at every call.
-        finite: the nodes whose values may be taken for finite.
-        is_real: whether rounding may differ, so that the matrix unit may be used.
+        static: the nodes that are the same in every call.
+        finite: the nodes whose values may be assumed finite.
+        is_real: whether rounding may differ, which allows the matrix unit.
 
     Returns:
         The packed calls; each result is contiguous, as the original's was.
@@ -81,7 +81,7 @@ def select_linears(
 
 
 def _sizes(site: Product) -> tuple[int | None, int, int]:
-    """Rows, if they are known before the call, in features and out features."""
+    """Rows (None if known only at run time), in features and out features."""
     shape, weight = static_shape(site.first), static_shape(site.weight)
     assert weight is not None
     rows = None if shape is None else math.prod(shape[:-1])
@@ -94,7 +94,7 @@ def _pays(site: Product) -> bool:
 
 
 def _method(site: Product, static: Collection[fx.Node], is_real: bool) -> int | None:
-    """How a kernel of our own computes the product; None where none is quicker than oneDNN and ATen."""
+    """The method of our kernel for the product; None if oneDNN or ATen is faster."""
     if site.bias is not None and site.bias not in static:
         return None
     if not indirect.are_for(tensor_of(site.first)):
@@ -109,18 +109,18 @@ def quickest(
     is_real: bool = True,
     dtype: torch.dtype = torch.float32,
 ) -> int | None:
-    """How a kernel of our own computes a product: SUMS, BF16X3, or None, where oneDNN is quicker.
+    """The fastest method of our kernel for a product: SUMS or BF16X3; None if oneDNN is faster.
 
     Args:
-        rows: None where their number is not known before the call.
-        in_features: terms of a sum.
+        rows: None if their number is known only at run time.
+        in_features: number of terms per sum.
         out_features: of the weight.
         is_real: whether rounding may differ.
-        dtype: of `KERNEL_DTYPES`.
+        dtype: a key of `KERNEL_DTYPES`.
     """
     if KERNEL_DTYPES[dtype].sums_beat_onednn:
         return indirect.SUMS if in_features <= _C.MOST_KERNEL_CHANNELS else None
-    # Where there are more outputs, as of a vocabulary, a copy that is half as large again was not measured.
+    # With more outputs, as for a vocabulary, a weight copy that is 1.5 times as large was not measured.
     may_be_split = max(in_features, out_features) <= _C.MOST_KERNEL_CHANNELS
     is_in_cache = in_features * out_features <= _MAX_WEIGHT_IN_CACHE
     if is_real and rows is not None and may_be_split and (is_in_cache or rows >= _MANY_ROWS):
@@ -131,7 +131,7 @@ def quickest(
 
 
 def _is_quick_by_sums(rows: int | None, in_features: int, out_features: int) -> bool:
-    """Whether sums are quicker than oneDNN and ATen."""
+    """Whether sums are faster than oneDNN and ATen."""
     if in_features > _C.MOST_KERNEL_CHANNELS:
         return False
     if rows is None:
@@ -150,7 +150,7 @@ def _rewrite(
     packed: dict[Any, fx.Node],
     finite: Collection[fx.Node],
 ) -> fx.Node:
-    """Put the packed call where the last fused node was; returns it."""
+    """Insert the packed call in place of the last fused node; returns it."""
     weight = _packed_weight(graph, site, static, packed)
     result, bias = joined(graph, site)
     last, epilogue = fused_activation(result, result in finite)
@@ -166,7 +166,7 @@ def _rewrite_to_indirect(
     ours: PackedWeights,
     method: int,
 ) -> fx.Node:
-    """The same with a kernel of our own; what is added behind it stays a call if it varies."""
+    """The same with our own kernel; an addition that varies between calls stays a separate call."""
     result, bias = joined(graph, site)
     if bias is not None and bias not in static:
         result, bias = site.results[0], site.bias
@@ -180,7 +180,7 @@ def _rewrite_to_indirect(
 def _packed_weight(
     graph: fx.Graph, site: Product, static: Collection[fx.Node], packed: dict[Any, fx.Node]
 ) -> fx.Node:
-    """The packing call of this weight, made once; packing wants [out, in]."""
+    """The packing call of this weight, created once; packing expects [out, in]."""
     weight = rows_of(graph, site, static, packed)
     key = (packing.PACK_LINEAR, weight)
     if key not in packed:

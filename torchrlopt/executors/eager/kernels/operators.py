@@ -1,7 +1,7 @@
-"""The kernels of `csrc/kernels` as operators: `torch.ops.torchrlopt.conv` and so on.
+"""Registers the kernels of `csrc/kernels` as operators: `torch.ops.torchrlopt.conv` and so on.
 
-Images are [batch, channels, height, width] and results lie in channels_last. Paddings are four: above, in
-front, below, behind; less than nothing where windows begin inside. docs/kernels.md says what each computes.
+Images are [batch, channels, height, width] and results are in channels_last. There are four paddings: top,
+left, bottom, right; negative if windows start inside the image. docs/kernels.md describes the operators.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _linear(
     return indirect.linear, (x, packed, (out_features, method, *_activation(activation, scalars)))
 
 
-# ---- what they give for fake tensors
+# ---- results for fake tensors
 
 
 def _image(like: torch.Tensor, channels: int, height: Any, width: Any) -> torch.Tensor:
@@ -89,7 +89,7 @@ def _sides(x: torch.Tensor, numbers: Sequence[Any], is_ceiled: bool = False) -> 
         span = size + before + behind - dilation * (kernel - 1) - 1
         count = (span + (stride - 1 if is_ceiled else 0)) // stride + 1
         if is_ceiled and (count - 1) * stride >= size + before:
-            count -= 1  # the last window begins in the image or in front of it
+            count -= 1  # the last window starts in the image or left of it
         found.append(count)
     return found
 
@@ -126,7 +126,7 @@ FAKES: dict[Any, Callable[..., Any]] = {
     indirect.room_for: indirect.room_for,
     indirect.fill: lambda x, room, first_channel: room,
 }
-"""What the direct forms give for fake tensors: the same sizes and strides, no numbers."""
+"""Results of the direct forms for fake tensors: same sizes and strides, no data."""
 
 
 # ---- the operators
@@ -171,13 +171,13 @@ PACK_NORM = define(
     FAKES,
 )
 
-# Images whose channels several calls write, in place of a `cat`. What writes returns nothing, as PyTorch
-# functionalises no operator that returns what it has written to.
+# Images whose channels are written by several calls, in place of a `cat`. The writers return nothing, because
+# PyTorch does not functionalise operators that return the tensor they mutate.
 ROOM = define(
     "concat_buffer(int[] sizes, ScalarType dtype) -> Tensor",
     lambda *args: (indirect.room_for, args),
     FAKES,
-    key="BackendSelect",  # there is no tensor that says whose kernel it is
+    key="BackendSelect",  # there is no tensor argument to dispatch on
 )
 COPY_INTO = define(f"copy_into(Tensor x, {_ROOM}) -> ()", lambda *args: (indirect.fill, args), FAKES)
 CONV_INTO = define(
@@ -186,30 +186,30 @@ CONV_INTO = define(
 POOL_INTO = define(f"pool_into(Tensor x, {_ROOM}, {_POOL}) -> ()", _pool_into, FAKES)
 
 _INTO: dict[Any, tuple[OpOverload, int]] = {CONV: (CONV_INTO, 3), POOL: (POOL_INTO, 1)}
-"""Of those that can write into a room: the operator that does, and how many arguments come before it."""
+"""Operators that can write into a concat buffer: the variant that does, and the position of the buffer."""
 
 CONVOLUTIONS = frozenset({CONV, CONV_INTO})
 POOLS = frozenset({POOL, POOL_INTO})
 KERNELS = CONVOLUTIONS | POOLS | {LINEAR, SHUFFLE}
-"""Those of which sequences are made."""
+"""The kernels that can be part of a sequence."""
 
 PACKING = frozenset({PACK, PACK_NORM})
 WRITERS = frozenset({CONV_INTO, POOL_INTO, COPY_INTO})
 
 
 def can_write(call: fx.Node) -> bool:
-    """Whether a call could write its result into a room."""
+    """Whether a call could write its result into a concat buffer."""
     return call.target in _INTO
 
 
 def write_into(call: fx.Node, room: fx.Node, first_channel: int) -> None:
-    """Have a call write into a room, in place. Its `meta["val"]` stays: it is what is written."""
+    """Make a call write into a concat buffer, in place. Its `meta["val"]` still describes what is written."""
     target, at = _INTO[call.target]
     call.target, call.args = target, (*call.args[:at], room, first_channel, *call.args[at:])
 
 
 def place_of(call: fx.Node) -> tuple[fx.Node, int] | None:
-    """The room into which a call writes, and from which channel on; None where it writes into none."""
+    """The concat buffer that a call writes into and its first channel; None if it writes into none."""
     if call.target not in WRITERS:
         return None
     named = arguments(call)

@@ -1,7 +1,7 @@
-"""Weights that are packed for the kernels of `csrc/kernels`: once each, and as many as there is memory for.
+"""Packs each weight once for the kernels of `csrc/kernels`, within the available memory.
 
-A packed weight lies beside the original: one for sums takes about as much memory, one for the matrix unit one
-and a half times as much, one for tiles three to five times as much.
+A packed weight is kept in addition to the original: one for sums takes about as much memory, one for the
+matrix unit 1.5 times as much, one for tiles three to five times as much.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from torchrlopt.executors.weights.half_precision import available_bytes
 class PackedWeights:
     """The packed weights of one graph.
 
-    They take half of the memory that is left at most, as copies of float16 in float32 do: the rest is for
-    what is computed.
+    Like float32 copies of float16 weights, they take at most half of the available memory; the rest is left
+    for computed values.
     """
 
     def __init__(self, graph: fx.Graph) -> None:
@@ -31,7 +31,7 @@ class PackedWeights:
         self._made: dict[Any, fx.Node] = {}
         available = available_bytes()
         self._left = math.inf if available is None else available / 2
-        # Those of an earlier pass are not there yet either.
+        # Weights packed by an earlier pass are not allocated yet either.
         for call in graph.find_nodes(op="call_function", target=PACK):
             weight, _, groups, method, _ = call.args
             self._left -= _num_bytes(weight, groups, method)
@@ -45,17 +45,17 @@ class PackedWeights:
         methods: Sequence[int],
         is_transposed: bool = False,
     ) -> int | None:
-        """The first of some methods whose packed weight there is memory for, which then is taken.
+        """Reserve memory for the first method whose packed weight fits.
 
         Args:
             weight: as for `indirect.pack`.
             bias: as for `indirect.pack`.
             groups: as for `indirect.pack`.
-            methods: in the order of preference.
+            methods: in order of preference.
             is_transposed: whether a product's weight is [in, out].
 
         Returns:
-            None where there is memory for none.
+            The method; None if none fits.
         """
         for method in methods:
             key = (weight, bias, groups, method)
@@ -67,14 +67,13 @@ class PackedWeights:
         return None
 
     def node(self, weight: fx.Node, bias: fx.Node | None, groups: int, method: int) -> fx.Node:
-        """The call of `pack` for a weight and a bias, made once, as soon as both are there.
+        """The `pack` call of a weight and a bias; created once, as soon as both are available.
 
-        Its value is said to be the weight's, as with oneDNN's packing: what is packed has no shape to speak
-        of.
+        Its fake value is the weight's, as for oneDNN's packing: the packed tensor has no meaningful shape.
         """
         key = (weight, bias, groups, method)
         if key not in self._made:
-            # Nodes are ordered as they stand in the graph.
+            # Nodes compare by their position in the graph.
             last = weight if bias is None else max(weight, bias)
             call = insert_after(
                 self._graph, last, PACK, (weight, bias, groups, method, weight.meta["val"].dtype)

@@ -1,9 +1,9 @@
-"""Which of oneDNN's pre-packed forms this machine has, and when packing pays.
+"""Tells which of oneDNN's pre-packed operators this machine supports and when packing is faster.
 
-Packing re-orders a weight once into the blocked layout the kernel reads; the packed tensor is opaque, holds
-for any input size, and is made in the prologue. The limits below were measured on 2 cores (Zen 4, AVX-512):
-a packed call costs 14 us (linear) or 27 us (convolution) before it computes anything, against 3 to 9 us of
-the plain one, so small problems stay with the plain kernels, or go to our own (indirect.py).
+Packing reorders a weight once into the blocked layout that the kernel reads. The packed tensor is opaque, is
+valid for any input size, and is created in the prologue. The limits below were measured on 2 cores (Zen 4,
+AVX-512): a packed call costs 14 us (linear) or 27 us (convolution) before it computes anything, a plain call
+3 to 9 us, so small problems stay with the plain kernels or use our own (indirect.py).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ PACK_CONVOLUTION = torch.ops.mkldnn._reorder_convolution_weight.default
 PACK_TRANSPOSED = torch.ops.mkldnn._reorder_convolution_transpose_weight.default
 PACK_LINEAR = torch.ops.mkldnn._reorder_linear_weight.default
 
-# Below this a convolution that ATen does not hand to oneDNN anyway is faster where it is.
+# Below this, a convolution that ATen does not pass to oneDNN anyway is faster in ATen.
 _MIN_CONVOLUTION_FLOP = 1.5e6
-# ATen's own limit for its native kernel of one image (`use_mkldnn` in ConvUtils).
+# ATen's own limit for its native kernel for one image (`use_mkldnn` in ConvUtils).
 _NATIVE_CONVOLUTION_NUMEL = 20480
-# A weight of this many elements no longer stays in the first-level caches of a core.
+# A weight with this many elements does not stay in the first-level caches of a core.
 _LARGE_LINEAR_WEIGHT = 1 << 17
 _MIN_LINEAR_FLOP = 1.0e6
 _MIN_SMALL_LINEAR_FLOP = 12.0e6
 
 
 def can_pack(value: torch.Tensor | None) -> bool:
-    """True when oneDNN has packed kernels for the dtype and device of this tensor here."""
+    """True if oneDNN has packed kernels for the dtype and device of this tensor on this machine."""
     if value is None or value.device.type != "cpu" or value.layout != torch.strided:
         return False
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
@@ -53,8 +53,8 @@ def packed_convolution_pays(
     """Whether the packed convolution beats ATen's.
 
     Args:
-        x: shape of the input, None when a size is symbolic.
-        y: shape of the output, None when a size is symbolic.
+        x: shape of the input; None if a size is symbolic.
+        y: shape of the output; None if a size is symbolic.
         weight: [out channels, in channels / groups, *kernel].
         groups: of the convolution.
     """
@@ -66,7 +66,7 @@ def packed_convolution_pays(
 
 
 def packed_linear_pays(rows: int | None, in_features: int, out_features: int, dtype: torch.dtype) -> bool:
-    """Whether the packed linear beats `addmm` for that many rows (None: not known before the call)."""
+    """Whether the packed linear beats `addmm` for this many rows (None: known only at run time)."""
     known = KERNEL_DTYPES.get(dtype)
     if known is not None and known.min_packed_linear_flop is not None:  # `addmm` calls oneDNN too, unpacked
         return 2.0 * (rows or 1) * in_features * out_features >= known.min_packed_linear_flop

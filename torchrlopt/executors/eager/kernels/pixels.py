@@ -1,8 +1,8 @@
-"""Max pools, means over pixels and joined channels of images that lie in channels_last on CUDA.
+"""CUDA max pools, means over pixels and concatenations of channels_last images.
 
-ATen's kernels for this layout have too few blocks at small batches. The same memory is a contiguous volume
-whose innermost size is not pooled, and a mean is a product with ones. On an H200, bfloat16, microseconds
-(`python -m baselines.kernels --device cuda` times such calls):
+ATen's kernels for this layout launch too few blocks at small batch sizes. The same memory is a contiguous
+volume whose innermost dimension is not pooled, and a mean is a product with ones. On an H200, bfloat16,
+microseconds (`python -m baselines.kernels --device cuda` times such calls):
 
     max pool, 3 x 3, stride 2                     mean
      1 x  64 x 111 x 111    18.0 ->  6.8           1 x 120 x 28 x 28    7.3 -> 4.0
@@ -11,9 +11,9 @@ whose innermost size is not pooled, and a mean is a product with ones. On an H20
     16 x 256 x  27 x  27    33.4 -> 17.5          16 x 480 x 14 x 14    5.0 -> 3.5
     16 x  64 x 112 x 112    64.3 -> 69.3          16 x 2048 x 7 x  7    4.8 -> 5.3
 
-Where one of the images that are joined is cut out of an image, ATen copies each by a kernel of its own for
-this layout, and joins contiguous volumes, which these are too, by one. Of the 0.69 ms that kernels of
-inception_v3 took on an H100 in bfloat16, 0.13 were 59 such copies and those in front of convolutions.
+If one of the concatenated images is a slice of another image, ATen copies each image with a separate kernel
+for this layout; contiguous volumes, which these also are, it joins with one. In inception_v3 on an H100 in
+bfloat16, 59 such copies and those in front of convolutions took 0.13 of the 0.69 ms of kernel time.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from torchrlopt.executors.lowering.fx_values import arguments, shape_key, static
 aten = torch.ops.aten
 
 _MAX_ELEMENTS = 2**23
-"""Of the images of a max pool: with more ATen's own kernel has blocks enough."""
+"""Maximum number of elements of the images of a max pool: with more, ATen's own kernel has enough blocks."""
 
 _MIN_PIXELS = 100
-"""Of an image: with fewer a mean as a product gains nothing."""
+"""Minimum number of pixels of an image: with fewer, a mean as a product gains nothing."""
 
 
 _CUTS = frozenset({aten.slice.Tensor, aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default})
@@ -45,18 +45,18 @@ _CUTS = frozenset({aten.slice.Tensor, aten.split.Tensor, aten.split_with_sizes.d
 def max_pool(
     x: torch.Tensor, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil: bool
 ) -> torch.Tensor:
-    """The values of a 2-D max pool, by the kernel for contiguous volumes.
+    """The values of a 2-D max pool, using the kernel for contiguous volumes.
 
     Args:
-        x: [N, C, H, W], channels_last: a volume of one channel, H x W x C, whose last size is not pooled.
-        kernel: height and width, as the others.
+        x: [N, C, H, W], channels_last: a one-channel volume, H x W x C, whose last dimension is not pooled.
+        kernel: height and width, like the others.
         stride: as for `torch.max_pool2d`, never empty.
         padding: as for `torch.max_pool2d`.
         dilation: as for `torch.max_pool2d`.
-        ceil: whether the window may begin inside and end outside.
+        ceil: whether the last window may start inside and end outside the image.
 
     Returns:
-        The values only, [N, C, H', W'], channels_last, where ATen's operator has their places too.
+        The values only, without the indices of ATen's operator: [N, C, H', W'], channels_last.
     """
     volume = x.permute(0, 2, 3, 1).unsqueeze(1)
     window = ([*kernel, 1], [*stride, 1], [*padding, 0], [*dilation, 1], ceil)
@@ -64,7 +64,7 @@ def max_pool(
 
 
 def pixel_mean(x: torch.Tensor, ones: torch.Tensor, keepdim: bool) -> torch.Tensor:
-    """The mean over the pixels of each image, by a matrix product and as exact as products are.
+    """The mean over the pixels of each image as a matrix product, with the accuracy of products.
 
     Args:
         x: [N, C, H, W], channels_last.
@@ -81,7 +81,7 @@ def pixel_mean(x: torch.Tensor, ones: torch.Tensor, keepdim: bool) -> torch.Tens
 
 
 def join(images: list[torch.Tensor], axis: int) -> torch.Tensor:
-    """Images one behind the other, by the kernel for contiguous volumes.
+    """Concatenate images, using the kernel for contiguous volumes.
 
     Args:
         images: [N, C, H, W] each, channels_last, gaps between the pixels allowed.
@@ -106,12 +106,12 @@ JOIN = composite("volume_cat(Tensor[] images, int axis) -> Tensor", join)
 def select_pixel_kernels(
     graph: fx.Graph, static: Collection[fx.Node], channels_last: Collection[fx.Node]
 ) -> None:
-    """Replace max pools, means and joins of such images, in place.
+    """Replace max pools, means and concatenations of such images, in place.
 
     Args:
         graph: an ATen graph with `meta["val"]`, after `layout.propagate`.
-        static: the nodes that are the same at every call.
-        channels_last: the nodes whose values lie in channels_last when the graph runs.
+        static: the nodes that are the same in every call.
+        channels_last: the nodes whose values are in channels_last at run time.
     """
     made: dict[Any, fx.Node] = {}
     for node in list(graph.nodes):
@@ -131,7 +131,7 @@ def select_pixel_kernels(
 
 
 def _pool(graph: fx.Graph, node: fx.Node) -> None:
-    """Call `max_pool` at this node, where nobody reads the places."""
+    """Call `max_pool` at this node, if nobody reads the indices."""
     if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.users):
         return
     shape = static_shape(node.args[0])
@@ -152,7 +152,7 @@ def _pool(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def _join(node: fx.Node, channels_last: Collection[fx.Node]) -> None:
-    """Call `join` at this node, where its images lie in channels_last and one is cut out of an image."""
+    """Call `join` at this node, if its images are in channels_last and one is a slice of another image."""
     named = arguments(node)
     images = named["tensors"]
     if any(image not in channels_last or not has_cuda_kernels(tensor_of(image)) for image in images):
@@ -163,18 +163,18 @@ def _join(node: fx.Node, channels_last: Collection[fx.Node]) -> None:
 
 
 def _is_part(node: fx.Node) -> bool:
-    """True for what was cut out of an image."""
+    """True for a slice of an image."""
     made = node.args[0] if node.target is operator.getitem else node
     return isinstance(made, fx.Node) and made.target in _CUTS
 
 
 def _mean(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], made: dict[Any, fx.Node]) -> None:
-    """Call `pixel_mean` at this node, where that is quicker and no less exact."""
+    """Call `pixel_mean` at this node, if that is faster and no less accurate."""
     named = arguments(node)
     x = named["self"]
     value, shape = tensor_of(x), static_shape(x)
     assert value is not None
-    # A product may be computed in TensorFloat32, or add up in float16, where the mean is not.
+    # A product may use TensorFloat32 or accumulate in float16, unlike the mean.
     if shape is None or value.dtype is not torch.bfloat16 or named["dtype"] not in (None, value.dtype):
         return
     if sorted(axis % 4 for axis in named["dim"] or ()) != [2, 3]:
@@ -192,7 +192,7 @@ def _ones(
     static: Collection[fx.Node],
     made: dict[Any, fx.Node],
 ) -> fx.Node | None:
-    """[1, 1, pixels], made once before the calls; None where nothing of the kind is ready then."""
+    """[1, 1, pixels], created once in the prologue; None if no suitable static value is available."""
     key = (num_pixels, like.dtype, like.device)
     if key not in made:
         weights = (node for node in graph.nodes if node in static and _is_like(tensor_of(node), like))

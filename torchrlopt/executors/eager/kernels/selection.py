@@ -1,4 +1,4 @@
-"""Where nodes of a graph give way to a kernel's call: places are found, calls put in."""
+"""Finds where a kernel can replace nodes of a graph, and inserts its calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def has_cuda_kernels(value: torch.Tensor | None) -> bool:
-    """True when cuDNN and cuBLAS have fused kernels for the dtype and device of this tensor."""
+    """True if cuDNN and cuBLAS have fused kernels for the dtype and device of this tensor."""
     return value is not None and value.device.type == "cuda" and value.dtype in (*HALF, torch.float32)
 
 
@@ -27,13 +27,13 @@ def select(
     pays: Callable[[_Site], bool],
     rewrite: Callable[[_Site], fx.Node],
 ) -> list[fx.Node]:
-    """Replace what pays by calls of a kernel, in place.
+    """Replace nodes by calls of a kernel where that is faster, in place.
 
     Args:
         graph: an ATen graph.
-        site: the place at a node where the kernel can stand; None where it cannot.
-        pays: whether it is quicker there.
-        rewrite: puts the call there and returns it.
+        site: the site at a node where the kernel can be used; None if it cannot.
+        pays: whether the kernel is faster there.
+        rewrite: inserts the call and returns it.
 
     Returns:
         The calls.
@@ -62,7 +62,10 @@ def insert_after(graph: fx.Graph, node: fx.Node, target: Any, args: tuple[Any, .
 
 
 def replace(graph: fx.Graph, first: fx.Node, last: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
-    """Replace the chain of nodes from `first` to `last` by one call; returns it. What others read stays."""
+    """Replace the chain of nodes from `first` to `last` by one call, which is returned.
+
+    Nodes with other readers stay.
+    """
     with graph.inserting_before(last):
         call = graph.call_function(target, args)
     call.meta.update(last.meta)

@@ -1,8 +1,8 @@
-"""Calls of our kernels that follow on each other, as one operator: `torchrlopt::sequence`.
+"""Consecutive calls of our kernels as one operator: `torchrlopt::sequence`.
 
-The operator takes the program as a text, so that it can be traced, exported and kept in a file as any other
-argument is. `_C.KernelSequence` runs it in one parallel region; what does not lie as the kernels read it is
-run one by one by `interpret`, which also says what a sequence gives for fake tensors.
+The operator takes the program as a string, so that it can be traced, exported and saved like any other
+argument. `_C.KernelSequence` runs it in one parallel region. If the operands' strides are not supported,
+`interpret` runs the calls one by one; it also computes the results for fake tensors.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from torchrlopt.executors.eager.kernels.library import DirectForm, define, direc
 from torchrlopt.executors.eager.kernels.operators import FAKES
 
 _MOST_KEPT = 256
-"""Programs that were called through the dispatcher last; the eager executor has each in its graph."""
+"""Number of programs cached for dispatcher calls; the eager executor keeps its own in the graph."""
 
 
 class Instruction(NamedTuple):
-    """What `_C.KernelSequence` reads of one call. Values are numbered, inputs first; -1 stands for none.
+    """One call, as `_C.KernelSequence` reads it. Values are numbered, inputs first; -1 means none.
 
     Attributes:
-        operation: at which place of `_C.KERNEL_OPERATIONS`.
-        x: what is read.
+        operation: index in `_C.KERNEL_OPERATIONS`.
+        x: the value that is read.
         packed: the weight of a convolution or a product.
-        other: what is added to a convolution, or the second operand of what is pointwise.
-        room: the image into which the result is written.
-        first_channel: of the room, or of a slice.
-        numbers: as the call takes them; of what is pointwise its place in `_C.POINTWISE_OPERATIONS` and the
-            activation; of a room or a view the sizes, of a slice how many channels, of a shuffle the groups.
+        other: the summand of a convolution, or the second operand of a pointwise operation.
+        room: the concat buffer that the result is written into.
+        first_channel: of the concat buffer, or of a slice.
+        numbers: as the call takes them. For a pointwise operation: its index in `_C.POINTWISE_OPERATIONS` and
+            the activation; for a concat buffer or a view: the sizes; for a slice: the number of channels; for
+            a shuffle: the number of groups.
     """
 
     operation: int
@@ -52,9 +53,9 @@ class Program(NamedTuple):
     """A sequence.
 
     Attributes:
-        dtype: name of the images' type.
-        num_inputs: operands, and behind them the rooms that are given.
-        instructions: in order; each makes a value.
+        dtype: name of the images' dtype.
+        num_inputs: number of operands, including the concat buffers passed in, which come last.
+        instructions: in order; each computes one value.
         outputs: numbers of the values that are results.
     """
 
@@ -64,25 +65,25 @@ class Program(NamedTuple):
     outputs: tuple[int, ...]
 
     def text(self) -> str:
-        """As the operator takes it."""
+        """The program as the string that the operator takes."""
         return json.dumps(self, separators=(",", ":"))
 
     @classmethod
     def of(cls, text: str) -> Program:
-        """The program of a text."""
+        """Parse a program."""
         dtype, num_inputs, instructions, outputs = json.loads(text)
         read = (Instruction._make((*each[:-1], tuple(each[-1]))) for each in instructions)
         return cls(dtype, num_inputs, tuple(read), tuple(outputs))
 
 
 class RunSequence:
-    """The direct form of the operator: a function of operands and rooms.
+    """The direct form of the operator: a function of operands and concat buffers.
 
     Args:
         program: what it runs.
 
     Attributes:
-        sequence: with a schedule for the sizes that were there last.
+        sequence: the compiled sequence, with a schedule for the most recent sizes.
     """
 
     __module__ = __name__
@@ -94,12 +95,12 @@ class RunSequence:
         self.sequence = _C.KernelSequence(ours, inputs, instructions, list(program.outputs))
         self._program = program
         self._has_one = len(program.outputs) == 1
-        # What comes from elsewhere may be a view that negates. Packed weights and rooms are not.
+        # Operands from elsewhere may be negated views; packed weights and concat buffers never are.
         made = {number for each in program.instructions for number in (each.packed, each.room)}
         self._foreign = [at for at in range(inputs) if at not in made]
 
     def __call__(self, *operands: torch.Tensor) -> Sequence[torch.Tensor]:
-        """The results."""
+        """Run the sequence and return its results."""
         results: Sequence[torch.Tensor] = recorded("sequence", self._run, *operands)
         return results
 
@@ -109,20 +110,18 @@ class RunSequence:
             if result is not None:
                 results: tuple[torch.Tensor, ...] = (result,) if self._has_one else result
                 return results
-        return interpret(
-            self._program, operands, {}
-        )  # what does not lie as the kernels read it is copied there
+        return interpret(self._program, operands, {})  # unsupported strides are copied there
 
 
 def interpret(
     program: Program, operands: Sequence[torch.Tensor], functions: Mapping[Any, Callable[..., Any]]
 ) -> list[torch.Tensor]:
-    """The results of a sequence, whose kernels are called one by one.
+    """Run a sequence by calling its kernels one by one.
 
     Args:
-        program: what is run.
-        operands: inputs and rooms.
-        functions: what is called in place of the functions of direct forms; `FAKES` for fake tensors.
+        program: the sequence.
+        operands: inputs and concat buffers.
+        functions: replacements for the functions of direct forms; `FAKES` for fake tensors.
     """
     values: list[Any] = list(operands)
 
@@ -154,7 +153,7 @@ def interpret(
 
 
 def _looked_at(name: str, x: torch.Tensor, each: Instruction) -> torch.Tensor:
-    """What is no computation: a view, a slice of channels, or the same again."""
+    """Operations without computation: a view, a slice of channels, or the identity."""
     if name == "slice":
         return x.narrow(1 if x.dim() == 4 else -1, each.first_channel, int(each.numbers[0]))
     return x.reshape(each.numbers) if name == "view" else x  # type: ignore[arg-type]
@@ -203,10 +202,10 @@ SEQUENCE_INTO = define(
     lambda operands, rooms, text: (_run, ([*operands, *rooms], text)),
     {_run: _fake},
 )
-"""Also writes into rooms that are made outside. PyTorch cannot functionalise it, as results are a list."""
+"""Also writes into concat buffers made outside. It returns a list, so PyTorch cannot functionalise it."""
 
 
 def direct_sequence(call: fx.Node) -> DirectForm:
-    """The direct form of a call in a graph, which has a schedule of its own."""
+    """The direct form of a call in a graph; it has its own schedule."""
     _, (operands, text) = direct_form(call)
     return RunSequence(Program.of(text)), tuple(operands)

@@ -1,4 +1,4 @@
-"""Channel shuffles: views and a permutation that put the channels of groups in turns."""
+"""Recognises channel shuffles: views and a permutation that interleave the channels of groups."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _COPIES = frozenset({aten.clone.default, aten.contiguous.default})
 
 
 class Shuffle(NamedTuple):
-    """Nodes that are a channel shuffle together.
+    """Nodes that together form a channel shuffle.
 
     Attributes:
-        image: what is shuffled.
-        first: the view of its channels as groups.
-        groups: how many.
+        image: the shuffled image.
+        first: the view that splits its channels into groups.
+        groups: number of groups.
     """
 
     image: fx.Node
@@ -31,7 +31,7 @@ class Shuffle(NamedTuple):
 
 
 def shuffle_at(node: fx.Node) -> Shuffle | None:
-    """The channel shuffle of which a node is the last view.
+    """The channel shuffle whose last view is this node.
 
     Args:
         node: of an ATen graph with `meta["val"]`, in which copies may have been dropped.
@@ -57,7 +57,7 @@ def shuffle_at(node: fx.Node) -> Shuffle | None:
 
 
 def _copied(node: Any) -> Any:
-    """What is read if not a copy of it is."""
+    """The original of a copy; the node itself if it is not one."""
     while isinstance(node, fx.Node) and node.target in _COPIES:
         node = node.args[0]
     return node

@@ -1,7 +1,7 @@
-"""Convolutions whose result is one pixel become products, as in squeeze-and-excitation blocks.
+"""Turns convolutions whose result is one pixel into products, as in squeeze-and-excitation blocks.
 
-ATen's choice for them is slow in half precision. On 2 cores of an AMD EPYC, one image, microseconds
-(`python -m baselines.kernels --what calls`):
+ATen's choice for them is slow in half precision. On 2 cores of an AMD EPYC, one image, microseconds (`python
+-m baselines.kernels --what calls`):
 
     channels         float32                       bfloat16
                      convolution   product         convolution   product
@@ -10,7 +10,7 @@ ATen's choice for them is slow in half precision. On 2 cores of an AMD EPYC, one
     960 to 240              21.0      17.8                91.5      28.7
     2048 to 1000             139       135                1047       127
 
-And what packs products, or fuses them with what follows, does so here too.
+The passes that pack products or fuse them with what follows then apply here too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MIN_RANK = 3  # batch, channels, an axis of pixels
 
 
 def flatten_single_pixels(graph: fx.Graph) -> None:
-    """Replace such convolutions, and activations behind them, by those of matrices between views, in place.
+    """Replace such convolutions, and activations after them, by matrix operations between views, in place.
 
     Args:
         graph: an ATen graph with `meta["val"]`.
@@ -50,7 +50,7 @@ def flatten_single_pixels(graph: fx.Graph) -> None:
 
 
 def _is_of_one_pixel(node: fx.Node) -> bool:
-    """True where every result is the sum over a whole image, and lies as a product's would."""
+    """True if every result is a sum over a whole image and has the strides of a product's result."""
     named = arguments(node)
     x, weight, bias = named["input"], named["weight"], named["bias"]
     values = [tensor_of(each) for each in (x, weight, bias, node) if each is not None]
@@ -58,7 +58,7 @@ def _is_of_one_pixel(node: fx.Node) -> bool:
     if any(value is None for value in values) or image is None or kernel is None or result is None:
         return False
     if not (len(image) == len(kernel) == len(result) >= _MIN_RANK) or image[1:] != kernel[1:]:
-        return False  # grouped, or more than the kernel sees
+        return False  # grouped, or the image is larger than the kernel
     if named.get("transposed", False) or not is_contiguous(x):
         return False
     if any(isinstance(size, str) or size == 0 for size in kernel):
@@ -70,7 +70,7 @@ def _is_of_one_pixel(node: fx.Node) -> bool:
     if not value.is_floating_point():
         return False
     if value.is_cuda and value.dtype is torch.float32:
-        return False  # the settings of cuDNN's precision are others than those of products
+        return False  # cuDNN's precision settings differ from those of products
     return value.stride()[1:] == (1,) * (value.dim() - 1)
 
 
@@ -87,7 +87,7 @@ def _flatten(graph: fx.Graph, node: fx.Node) -> None:
         product = graph.call_function(aten.linear.default, (rows, matrix, named["bias"]))
         product.meta["val"] = value.view(-1, outputs)
     last, inside = node, {node: product}
-    while (user := _activation_of(last)) is not None:  # a product has it inside
+    while (user := _activation_of(last)) is not None:  # a product can fuse it
         with graph.inserting_before(user):
             inside[user] = graph.node_copy(user, lambda each: inside.get(each, each))
         inside[user].meta["val"] = user.meta["val"].view(-1, outputs)
@@ -105,7 +105,7 @@ def _flatten(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def _activation_of(node: fx.Node) -> fx.Node | None:
-    """The only reader, where it computes each element from one and leaves it where it was."""
+    """The only reader, if it is elementwise with one operand and keeps dtype and strides."""
     user = only_user(node)
     if user is None or not is_elementwise(user.target) or user.all_input_nodes != [node]:
         return None

@@ -1,4 +1,4 @@
-"""Convolutions and products whose weight is ready before the call, and what kernels need to know of them."""
+"""Convolutions and products with precomputed weights, and what kernels need to know about them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TRANSPOSES = frozenset({aten.permute.default, aten.t.default, aten.transpose.in
 
 @dataclass(frozen=True)
 class Convolution:
-    """One convolution: where it is and everything its packed form needs, sizes as plain ints."""
+    """One convolution: its node and everything its packed form needs, with sizes as plain ints."""
 
     node: fx.Node
     x: fx.Node
@@ -47,11 +47,11 @@ class Convolution:
 def convolution_at(
     node: fx.Node, static: Collection[fx.Node], is_usable: Callable[[torch.Tensor | None], bool]
 ) -> Convolution | None:
-    """The convolution at this node, when its weight is ready before the call and a kernel takes it.
+    """The convolution at this node, if its weight is precomputed and a kernel supports it.
 
     Args:
         node: any node.
-        static: the nodes that are the same at every call.
+        static: the nodes that are the same in every call.
         is_usable: whether there are such kernels for the dtype and device of a tensor.
     """
     if node.op != "call_function" or not (node.target is aten.convolution.default or node.target in _FORWARD):
@@ -81,24 +81,24 @@ def convolution_at(
 
 
 def are_for_or_packed(value: torch.Tensor | None) -> bool:
-    """Whether there are kernels of our own for a tensor, or packed ones of oneDNN."""
+    """Whether we have our own kernels for a tensor, or oneDNN has packed ones."""
     return indirect.are_for(value) or packing.can_pack(value)
 
 
 def _shape_of_ready(weight: Any, static: Collection[fx.Node]) -> tuple[int, ...] | None:
-    """The shape of a weight that is ready before the call and has elements."""
+    """The shape of a weight that is precomputed and not empty."""
     shape = static_shape(weight) if weight in static else None
     return None if shape is None or 0 in shape else shape
 
 
 def _are_alike(nodes: Collection[Any], is_usable: Callable[[torch.Tensor | None], bool]) -> bool:
-    """Whether there are kernels for all of these, which are of one dtype."""
+    """Whether there are kernels for all these nodes and they share one dtype."""
     values = [tensor_of(node) for node in nodes]
     return all(map(is_usable, values)) and len({value.dtype for value in values if value is not None}) == 1
 
 
 def _per_axis(value: Any, rank: int) -> list[int] | None:
-    """One int for each spatial axis; None for symbolic or negative ones."""
+    """One int per spatial axis; None for symbolic or negative ones."""
     if not isinstance(value, list | tuple):
         return None
     numbers = ints(value)
@@ -110,21 +110,21 @@ def _per_axis(value: Any, rank: int) -> list[int] | None:
 def _can_transpose(
     weight: tuple[int, ...], stride: list[int], output_padding: list[int], groups: int
 ) -> bool:
-    """False for what oneDNN lacks: depth-wise, three spatial axes, an output padding of a stride or more."""
+    """False for what oneDNN lacks: depthwise, three spatial axes, an output padding >= the stride."""
     if len(weight) != 4 or (groups > 1 and groups == weight[0]):
         return False
     return all(extra < step for extra, step in zip(output_padding, stride, strict=True))
 
 
 def without_padding(site: Convolution) -> tuple[fx.Node, list[int], list[int]]:
-    """What a convolution of images reads where zeros are added before it, or rows and columns left away.
+    """Fold zero paddings and crops in front of a 2-D convolution into its window.
 
     Returns:
-        The image without that, and how far the windows reach beyond it: above and in front, below and behind.
-        Less than nothing where they stay inside.
+        The image before padding and cropping, and how far the windows extend beyond it: top and left, bottom
+            and right. Negative if they stay inside.
     """
     x, before, behind = site.x, list(site.padding), list(site.padding)
-    # Windows that reach beyond a slice would see what it cut off, where the convolution sees zeros.
+    # Windows that extend beyond a slice would read the cropped pixels, but the convolution reads zeros there.
     reaches_on = any(before)
     while x.op == "call_function":
         if x.target is aten.slice.Tensor and not reaches_on:
@@ -149,7 +149,7 @@ def without_padding(site: Convolution) -> tuple[fx.Node, list[int], list[int]]:
 
 
 def _left_away(part: fx.Node) -> tuple[int, int, int] | None:
-    """Of a slice of an image: 0 for rows or 1 for columns, how many are left away before, and behind."""
+    """For a crop of an image: the axis (0 rows, 1 columns) and how many are cropped before and after."""
     named = arguments(part)
     axis = named["dim"] % 4 - 2
     shape = static_shape(named["self"])
@@ -162,7 +162,7 @@ def _left_away(part: fx.Node) -> tuple[int, int, int] | None:
 
 
 def _zeros_around(padding: fx.Node) -> list[tuple[int, int]] | None:
-    """Of a padding of an image with zeros: above and below, in front and behind."""
+    """For a zero padding of an image: (top, bottom) and (left, right)."""
     named = arguments(padding)
     pads = ints(named["pad"])
     if pads is None or len(pads) > 4 or min(pads, default=0) < 0 or named["value"] != 0:
@@ -180,9 +180,9 @@ class Product:
 
     Attributes:
         first: the product.
-        results: the nodes that hold its result; several when it is reshaped several times to one shape.
+        results: the nodes that hold its result; several if it is reshaped to the same shape several times.
         x: [..., in].
-        weight: [in, out], or [out, in] when `is_transposed`.
+        weight: [in, out], or [out, in] if `is_transposed`.
         bias: [out] or None.
     """
 
@@ -197,11 +197,11 @@ class Product:
 def product_at(
     node: fx.Node, static: Collection[fx.Node], is_usable: Callable[[torch.Tensor | None], bool]
 ) -> Product | None:
-    """The product at this node, when its weight is ready before the call and a kernel takes it.
+    """The product at this node, if its weight is precomputed and a kernel supports it.
 
     Args:
         node: any node.
-        static: the nodes that are the same at every call.
+        static: the nodes that are the same in every call.
         is_usable: whether there are such kernels for the dtype and device of a tensor.
     """
     if node.op != "call_function":
@@ -237,7 +237,7 @@ def product_at(
 
 
 def _behind_expand(node: Any) -> fx.Node | None:
-    """The matrix that a batch of matrices repeats, which is how ATen writes some products of 3-D inputs."""
+    """The matrix expanded to a batch of matrices; ATen writes some products of 3-D inputs this way."""
     while node.target in RESHAPES and shape_key(node) == shape_key(node.args[0]):
         node = node.args[0]
     if node.target is not aten.expand.default:
@@ -247,7 +247,7 @@ def _behind_expand(node: Any) -> fx.Node | None:
 
 
 def _is_bias(bias: object, product: fx.Node) -> bool:
-    """True for a vector of one number per output feature, in the product's dtype."""
+    """True for a vector with one number per output feature, in the product's dtype."""
     value, of_product = tensor_of(bias), tensor_of(product)
     if value is None or of_product is None or value.device != of_product.device:
         return False
@@ -255,7 +255,7 @@ def _is_bias(bias: object, product: fx.Node) -> bool:
 
 
 def _through_reshapes(product: fx.Node, x: fx.Node) -> tuple[list[fx.Node], fx.Node] | None:
-    """The reshapes around a 2-D product, when they only fold the leading dimensions and unfold them again.
+    """The reshapes around a 2-D product, if they only fold and unfold the leading dimensions.
 
     Returns:
         The outer reshapes (the results) and the unfolded input, or None.
@@ -276,7 +276,7 @@ def _through_reshapes(product: fx.Node, x: fx.Node) -> tuple[list[fx.Node], fx.N
 
 
 def joined(graph: fx.Graph, site: Product) -> tuple[fx.Node, fx.Node | None]:
-    """The one node that holds the result, a bias that is added behind it included, and that bias."""
+    """The single node that holds the result, including a bias added afterwards, and that bias."""
     result, bias = site.results[0], site.bias
     for twin in site.results[1:]:
         twin.replace_all_uses_with(result)
@@ -298,9 +298,9 @@ def rows_of(
 def _transposed(
     graph: fx.Graph, weight: fx.Node, static: Collection[fx.Node], packed: dict[Any, fx.Node]
 ) -> fx.Node:
-    """The transpose of a matrix that is ready before the call, made once.
+    """The transpose of a precomputed matrix, created once.
 
-    That of joined transposes joins what they were made of: no element is moved twice.
+    The transpose of concatenated transposes concatenates their sources, so no element is moved twice.
     """
     source = _source_of_transpose(weight)
     if source is not None and source in static:
@@ -321,7 +321,7 @@ def _transposed(
 
 
 def _source_of_transpose(node: fx.Node) -> fx.Node | None:
-    """The matrix of which this node is the transpose, None when it is no transpose."""
+    """The matrix that this node transposes; None if it is not a transpose."""
     if node.target not in _TRANSPOSES or not isinstance(node.args[0], fx.Node):
         return None
     if node.target is aten.t.default:
