@@ -1,6 +1,6 @@
-"""The kernels of this package as operators of PyTorch: importing this defines `torch.ops.torchrlopt`.
+"""The kernels of this package as PyTorch operators: importing this module defines `torch.ops.torchrlopt`.
 
-docs/kernels.md says what each computes. What was exported with them needs this import before it is loaded.
+docs/kernels.md describes them. Import this module before loading a program that was exported with them.
 """
 
 from __future__ import annotations
