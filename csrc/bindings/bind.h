@@ -1,4 +1,4 @@
-// What the binding files share: conversions between Python values and the core's.
+// Shared by the binding files: conversions between Python values and the core's.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -27,7 +27,7 @@ inline void set_python_error(const char* cls, const std::string& what) {
   throw py::error_already_set();
 }
 
-/// What the core throws becomes the Python error tree; each module translates for its own functions.
+/// Translates the core's exceptions into the Python error tree; each module translates for its own functions.
 inline void translate_errors() {
   py::register_local_exception_translator([](std::exception_ptr pointer) {
     try {
@@ -63,14 +63,14 @@ inline std::vector<std::pair<std::string, AttrValue>> attrs_from_python(const py
   return given;
 }
 
-/// Index of a substitution by name; KeyError where there is none.
+/// Index of a substitution by name; KeyError if there is none.
 inline int index_of(const Library& library, const std::string& name) {
   const int index = library.find(name);
   if (index < 0) throw py::key_error("no substitution named '" + name + "'");
   return index;
 }
 
-/// (substitution name, location) pairs: what a plan is stored as.
+/// (substitution name, location) pairs, the stored form of a plan.
 inline py::list steps_to_python(const Library& library, const std::vector<Step>& steps) {
   py::list result;
   for (const Step& step : steps) {
@@ -107,14 +107,15 @@ class SignalPoll {
   bool raised_ = false;
 };
 
-/// An object that changes, used by one thread of Python at a time; the others wait for it without the GIL.
+/// A mutable object that one Python thread uses at a time; the others wait for it without the GIL.
 template <class T>
 class Exclusive {
  public:
   template <class... Args>
   explicit Exclusive(Args&&... args) : object_(std::forward<Args>(args)...) {}
 
-  /// Calls `use(object)` without the GIL. It may take the GIL: nobody waits for the object with it.
+  /// Calls `use(object)` without the GIL. `use` may take the GIL: nobody holds it while waiting for the
+  /// object.
   template <class Use>
   auto operator()(const Use& use) {
     const py::gil_scoped_release release;

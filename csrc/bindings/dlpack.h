@@ -1,7 +1,7 @@
-// Reads tensors in place through DLPack's C exchange interface, which PyTorch offers from 2.10 on.
+// Reads tensors in place through DLPack's C exchange interface, which PyTorch offers since 2.10.
 //
-// The declarations are those of DLPack 1.3 (https://github.com/dmlc/dlpack, include/dlpack/dlpack.h) as far
-// as reading goes; their layout stays within a major version. Nothing is compiled or linked against torch.
+// The declarations are the part of DLPack 1.3 (https://github.com/dmlc/dlpack, include/dlpack/dlpack.h) that
+// reading needs; their layout is stable within a major version. Nothing is compiled or linked against torch.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct Type {
   bool operator==(const Type&) const = default;
 };
 
-/// Borrowed: valid as long as the tensor is alive and nobody gives it other memory.
+/// Borrowed: valid while the tensor is alive and keeps its memory.
 struct Tensor {
   void* data;
   Device device;
@@ -55,7 +55,7 @@ struct Exchange {
 /// Reads objects of torch.Tensor and its subclasses.
 class Reader {
  public:
-  /// ValueError where this PyTorch does not offer the interface.
+  /// ValueError if this PyTorch does not offer the interface.
   Reader() {
     const py::object type = py::module_::import("torch").attr("Tensor");
     type_ = reinterpret_cast<PyTypeObject*>(type.ptr());  // NOLINT: torch lives as long as the process
@@ -73,7 +73,7 @@ class Reader {
   /// The class torch.Tensor itself.
   const PyTypeObject* type() const { return type_; }
 
-  /// Nothing for what is no tensor, or none with plain memory, such as a sparse one.
+  /// Nothing for objects that are not tensors, and for tensors without plain memory, such as sparse ones.
   std::optional<Tensor> read(PyObject* object) const {
     if (!PyObject_TypeCheck(object, type_)) return std::nullopt;
     Tensor found{};

@@ -1,4 +1,4 @@
-// Environments: many episodes stepped at once, observations written into the caller's arrays.
+// Environments: many episodes step at once and write observations into the caller's arrays.
 #include <pybind11/numpy.h>
 
 #include "bindings/bind.h"
@@ -161,7 +161,7 @@ std::vector<uint64_t> hashes_after(Env& env, int index) {
   });
 }
 
-/// While nobody else steps: candidates point into the state.
+/// Call only while nobody else steps: candidates point into the state.
 py::list candidates_to_python(State& state) {
   return state([](RewriteState& each) {
     each.evaluate();

@@ -26,7 +26,7 @@ std::vector<Value> values_from_python(const py::sequence& values) {
   return result;
 }
 
-/// Dims as Python sees them: int, or str for a symbolic one.
+/// Dims for Python: int, or str for a symbolic one.
 py::list dims_to_python(const TensorType& type) {
   py::list dims;
   for (const Dim& dim : type.dims) {

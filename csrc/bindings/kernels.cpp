@@ -1,4 +1,4 @@
-// Convolutions, products and pools of csrc/kernels for tensors: a call takes tensor objects and gives one.
+// Convolutions, products and pools of csrc/kernels on tensors: calls take tensor objects and return one.
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,13 +33,13 @@ void compute(const kernels::Work& work, const kernels::Operands& operands) {
   kernels::run(work, operands);
 }
 
-/// The packed weight of such a convolution.
+/// The packed weight of a convolution with this layout.
 const float* weight_of(const PlainTensors& tensors, const py::object& packed,
                        const kernels::Convolution& given) {
   return tensors.floats(packed.ptr(), kernels::packed_size(kernels::weight_layout(given)));
 }
 
-/// None where an image does not lie as the kernels read it, or is no plain tensor.
+/// None if the kernels do not support an image's layout, or it is not a plain tensor.
 py::object convolve(const PlainTensors& tensors, const py::object& x, const py::object& packed,
                     const py::object& summand, const py::tuple& items, const py::object& room,
                     int64_t first_channel) {
@@ -68,7 +68,7 @@ kernels::Element element_of(const std::string& dtype) {
   throw py::value_error("there are no kernels of " + dtype);
 }
 
-/// Names of the types of numbers that there are kernels for.
+/// Names of the dtypes that have kernels.
 std::vector<std::string> dtypes() {
   std::vector<std::string> found;
   for (const kernels::ElementFacts& each : kernels::kElements)
@@ -86,7 +86,7 @@ int best_method(int64_t images, int64_t channels, int64_t height, int64_t width,
   return call ? static_cast<int>(kernels::best_method(call->given, num_threads)) : 0;
 }
 
-/// None where the image does not lie as the kernels read it, or is no plain tensor.
+/// None if the kernels do not support the image's layout, or it is not a plain tensor.
 py::object pool(const PlainTensors& tensors, const py::object& x, const py::tuple& items,
                 const py::object& room, int64_t first_channel) {
   const std::optional<View> in = tensors.view(x.ptr());
@@ -100,7 +100,8 @@ py::object pool(const PlainTensors& tensors, const py::object& x, const py::tupl
   return result;
 }
 
-/// x[..., in] to [..., out], dense; None where rows of x are not equally far apart, or it is no plain tensor.
+/// x[..., in] to [..., out], contiguous; None if the rows of x are not equidistant, or it is not a plain
+/// tensor.
 py::object linear(const PlainTensors& tensors, const py::object& x, const py::object& packed,
                   const py::tuple& items) {
   const std::optional<View> in = tensors.view(x.ptr());
@@ -115,7 +116,7 @@ py::object linear(const PlainTensors& tensors, const py::object& x, const py::ob
   return result;
 }
 
-/// None where the image does not lie as the kernels read it, or is no plain tensor.
+/// None if the kernels do not support the image's layout, or it is not a plain tensor.
 py::object shuffle(const PlainTensors& tensors, const py::object& x, int64_t groups) {
   const std::optional<View> in = tensors.view(x.ptr());
   if (!in) return py::none();
@@ -127,8 +128,7 @@ py::object shuffle(const PlainTensors& tensors, const py::object& x, int64_t gro
   return result;
 }
 
-/// None where the operands do not lie as the kernel reads them or are no plain tensors, and where it is not
-/// made for such sizes.
+/// None if the kernel does not support the operands' layout or sizes, or they are not plain tensors.
 py::object attend(const PlainTensors& tensors, const py::object& q, const py::object& k, const py::object& v,
                   const py::object& mask, bool is_causal, float scale, bool is_by_heads) {
   std::optional<View> of_mask;
@@ -157,7 +157,7 @@ py::object attend(const PlainTensors& tensors, const py::object& q, const py::ob
   return result;
 }
 
-/// None where the tensor has gaps, or is no plain one.
+/// None if the tensor has gaps, or is not a plain one.
 py::object is_finite(const PlainTensors& tensors, const py::object& x) {
   const std::optional<View> in = tensors.view(x.ptr());
   if (!in || !in->shape.is_contiguous() || tensors.element() != kernels::Element::kFloat32) return py::none();
@@ -231,7 +231,7 @@ void bind_kernels(py::module_& m) {
             const float* const from = tensors.floats(weight.ptr(), outputs * terms);
             const float* const biases = bias.is_none() ? nullptr : tensors.floats(bias.ptr(), outputs);
             float* const to = tensors.floats(packed.ptr(), size);
-            // Threads that have to be woken take longer than a small weight.
+            // For a small weight, waking threads takes longer than the work.
             const int num_threads = size < kernels::kSmallPacked ? 1 : tensors.num_threads();
             const py::gil_scoped_release release;
             kernels::pack(from, biases, layout, num_threads, to);

@@ -151,7 +151,7 @@ void bind_library(py::module_& m) {
             return explain(graph, library, index_of(library, name));
           },
           py::arg("graph"), py::arg("name"));
-  bind_match_set(m);  // after the library, so that its signatures name it
+  bind_match_set(m);  // after the library, so that its signatures can name it
 }
 
 }  // namespace rlopt

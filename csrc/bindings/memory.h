@@ -1,4 +1,4 @@
-// Words of memory that others may write to unseen.
+// Detects changes to words of memory that others may write to without notice.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace rlopt {
 
-/// The words at some addresses, as they were when this was made.
+/// The words at some addresses, as they were at construction.
 class MemoryWords {
  public:
   explicit MemoryWords(const std::vector<uint64_t>& addresses) {
@@ -17,7 +17,7 @@ class MemoryWords {
 
   /// The addresses have to be readable.
   bool is_unchanged() const {
-    uint32_t difference = 0;  // without a branch for each, as next to all of them are equal
+    uint32_t difference = 0;  // one branch in all: nearly always all words are equal
     for (const Word& word : words_) difference |= word_at(word.address) ^ word.value;
     return difference == 0;
   }

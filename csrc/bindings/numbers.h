@@ -1,4 +1,4 @@
-// The numbers of a call of a kernel, a tuple as torchrlopt/executors/eager/kernels/indirect.py makes it.
+// The numeric arguments of a kernel call, a tuple made by torchrlopt/executors/eager/kernels/indirect.py.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace rlopt {
 
-/// Reads a tuple of numbers, of which there have to be so many.
+/// Reads a tuple of numbers of a given length.
 class Numbers {
  public:
   Numbers(const py::tuple& items, Py_ssize_t length) : items_(items) {
@@ -29,7 +29,7 @@ class Numbers {
     return static_cast<float>(value);
   }
 
-  /// One of an enumeration of so many.
+  /// A value of an enumeration with `count` members.
   template <class Kind>
   Kind kind(Py_ssize_t at, int64_t count, const char* name) const {
     const int64_t value = integer(at);
@@ -37,13 +37,13 @@ class Numbers {
     return static_cast<Kind>(value);
   }
 
-  /// The first eleven.
+  /// The first eleven numbers.
   kernels::Window window() const {
     return {integer(0), integer(1), integer(2), integer(3), integer(4), integer(5),
             integer(6), integer(7), integer(8), integer(9), integer(10)};
   }
 
-  /// Three, from `at` on.
+  /// Three numbers, from `at` on.
   kernels::Epilogue epilogue(Py_ssize_t at) const {
     return {kind<kernels::Activation>(at, kernels::kNumActivations, "activation"), number(at + 1),
             number(at + 2)};

@@ -1,4 +1,4 @@
-// Plain tensors on the CPU, of numbers that kernels read, read in place and made by PyTorch.
+// Plain CPU tensors of a dtype that has kernels: read in place, and allocated by PyTorch.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +14,17 @@
 
 namespace rlopt {
 
-/// Sizes and strides of a tensor, and where it lies.
+/// Sizes, strides and address of a tensor.
 struct View {
   kernels::Shape shape;
   char* data;
 };
 
-/// Reads plain tensors of one type of numbers on the CPU, and makes new ones.
+/// Reads plain CPU tensors of one dtype, and makes new ones.
 class PlainTensors {
  public:
-  /// The example is such a tensor; ValueError where this PyTorch cannot be read, or there are no kernels for
-  /// its type of numbers.
+  /// `example` is such a tensor; ValueError if this PyTorch cannot be read, or there are no kernels for its
+  /// dtype.
   explicit PlainTensors(PyObject* example) {
     const std::optional<dlpack::Tensor> read = reader_.read(example);
     const auto* const found =
@@ -39,7 +39,7 @@ class PlainTensors {
     for (size_t i = 0; i < dtypes_.size(); ++i) dtypes_[i] = torch.attr(kernels::kElements[i].name);
   }
 
-  /// Nothing for what is no plain tensor of such numbers.
+  /// Nothing for anything but a plain tensor of this dtype.
   std::optional<View> view(PyObject* object) const { return view(object, element_); }
 
   std::optional<View> view(PyObject* object, kernels::Element element) const {
@@ -54,13 +54,13 @@ class PlainTensors {
     std::copy(read->sizes, read->sizes + read->rank, found.shape.sizes.begin());
     std::copy(read->strides, read->strides + read->rank, found.shape.strides.begin());
     found.data = read->first();
-    if (found.data == nullptr && !found.shape.is_empty()) return std::nullopt;  // zeros that are nowhere
+    if (found.data == nullptr && !found.shape.is_empty()) return std::nullopt;  // zeros without memory
     return found;
   }
 
   kernels::Element element() const { return element_; }
 
-  /// The elements of a contiguous tensor of float32, of which there have to be so many.
+  /// The elements of a contiguous float32 tensor with `count` elements.
   float* floats(PyObject* object, size_t count) const {
     const std::optional<View> found = view(object, kernels::Element::kFloat32);
     if (!found) throw py::type_error("a plain tensor of float32 is expected");
@@ -72,12 +72,12 @@ class PlainTensors {
     return reinterpret_cast<float*>(found->data);  // NOLINT: what it is
   }
 
-  /// As many as an operator of PyTorch would use here.
+  /// The number of threads that an operator of PyTorch would use here.
   int num_threads() const { return kernels::is_in_parallel() ? 1 : get_num_threads_().cast<int>(); }
 
   /// A new tensor with these sizes and strides.
   py::object make(const kernels::Shape& shape, char*& data) const {
-    // On the CPU also where `torch.set_default_device` names another device.
+    // On the CPU even if `torch.set_default_device` names another device.
     static PyObject* const names = py::make_tuple("dtype", "device").release().ptr();
     static PyObject* const cpu = py::str("cpu").release().ptr();
     const py::tuple sizes = tuple_of(shape.sizes, shape.rank);

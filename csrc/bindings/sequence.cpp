@@ -1,4 +1,4 @@
-// Sequences of csrc/kernels for tensors: a call takes tensor objects and gives some.
+// Sequences of csrc/kernels on tensors: calls take tensor objects and return one or more.
 #include "kernels/sequence.h"
 
 #include <memory>
@@ -12,11 +12,12 @@ namespace rlopt {
 
 namespace {
 
-/// From this size on glibc's malloc maps a block anew for every call (its largest dynamic threshold, see
+/// From this size on, glibc's malloc maps a new block for every call (its largest dynamic threshold, see
 /// mallopt(3)), and the system clears each of its pages.
 constexpr int64_t kLargeArena = (32 << 20) / static_cast<int64_t>(sizeof(float));
 
-/// A sequence with its schedule for the inputs that it had last: others are scheduled anew, also in turns.
+/// A sequence and its schedule for the most recent input shapes. Other shapes are rescheduled each time, even
+/// if two alternate.
 class KernelSequence {
  public:
   /// Instructions are tuples; see torchrlopt/executors/eager/sequences.py.
@@ -24,8 +25,8 @@ class KernelSequence {
                  std::vector<int> outputs)
       : KernelSequence(tensors, num_inputs, read(instructions), std::move(outputs)) {}
 
-  /// The outputs, one tensor where there is one; None where an input does not lie as it is read, or is no
-  /// plain tensor.
+  /// The outputs, or the tensor itself if there is one. None if an input's layout is not supported, or it is
+  /// not a plain tensor.
   py::object call(const py::args& inputs) {
     const size_t count = inputs.size();
     std::vector<kernels::Shape> shapes;
@@ -47,10 +48,10 @@ class KernelSequence {
       shapes_ = std::move(shapes);
       num_threads_ = num_threads;
     }
-    // Held here: another thread of Python may come with other inputs meanwhile.
+    // Keep the schedule alive: another Python thread may replace it for other inputs meanwhile.
     const std::shared_ptr<const kernels::Schedule> schedule = schedule_;
     if (schedule == nullptr) return py::none();
-    // The blocks of single calls are smaller, as a rule.
+    // The blocks of single calls are usually smaller.
     if (schedule->arena() >= kLargeArena && !schedule->has_chunks()) return py::none();
     py::tuple outputs(schedule->outputs().size());
     for (size_t i = 0; i < schedule->outputs().size(); ++i) {
@@ -74,7 +75,7 @@ class KernelSequence {
     num_threads_ = 0;
   }
 
-  /// Of the schedule that there is.
+  /// For the current schedule.
   std::vector<int64_t> images_at_a_time() const {
     return schedule_ == nullptr ? std::vector<int64_t>{} : schedule_->images_at_a_time();
   }
@@ -92,7 +93,7 @@ class KernelSequence {
     sequence_ = kernels::Sequence(num_inputs, tensors.element(), std::move(instructions), std::move(outputs));
   }
 
-  /// Of `Instruction` in torchrlopt/executors/eager/sequences.py.
+  /// Reads `Instruction` of torchrlopt/executors/eager/sequences.py.
   static std::vector<kernels::Instruction> read(const py::list& instructions) {
     std::vector<kernels::Instruction> found;
     for (const py::handle& item : instructions) {
@@ -158,11 +159,11 @@ class KernelSequence {
   }
 
   PlainTensors tensors_;
-  std::vector<bool> is_packed_;  // of each input
+  std::vector<bool> is_packed_;  // by input
   kernels::Sequence sequence_;
   std::vector<kernels::Shape> shapes_;
   int num_threads_ = 0;
-  std::shared_ptr<const kernels::Schedule> schedule_;  // null: it cannot read such inputs
+  std::shared_ptr<const kernels::Schedule> schedule_;  // null: the inputs are not supported
 };
 
 }  // namespace

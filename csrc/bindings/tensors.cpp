@@ -6,7 +6,7 @@ namespace rlopt {
 
 namespace {
 
-/// The items of a list or tuple without a reference to each.
+/// The items of a list or tuple, as borrowed references.
 class Items {
  public:
   explicit Items(const py::sequence& given)
@@ -47,7 +47,7 @@ bool TensorPlaces::is_of(const py::sequence& tensors) const {
 
 bool TensorPlaces::is_at(const dlpack::Tensor& tensor, const Place& place) const {
   if (tensor.first() != place.address || tensor.type != place.type || tensor.rank != place.rank) return false;
-  // `x.data = x.data.t()` leaves version and address as they are.
+  // `x.data = x.data.t()` changes neither version nor address.
   const int64_t* const known = layouts_.data() + place.layout;
   return std::equal(tensor.sizes, tensor.sizes + tensor.rank, known) &&
          std::equal(tensor.strides, tensor.strides + tensor.rank, known + tensor.rank);

@@ -1,4 +1,4 @@
-// Addresses and strides of tensors, looked at in C++ at every call.
+// Addresses and strides of tensors, checked in C++ at every call.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,13 @@
 
 namespace rlopt {
 
-/// Where tensor objects lay, and how, when this was made. Keeps none of them alive.
+/// The addresses and layouts of tensor objects at construction. Does not keep them alive.
 class TensorPlaces {
  public:
-  /// ValueError where one of them has no plain memory, or this PyTorch does not show it.
+  /// ValueError if one of them has no plain memory, or this PyTorch does not expose it.
   explicit TensorPlaces(const py::sequence& tensors);
 
-  /// Whether these are the same objects, of the same type of numbers, sizes and strides, at the same
-  /// addresses.
+  /// Whether these are the same objects, with the same dtype, sizes, strides and addresses.
   bool is_of(const py::sequence& tensors) const;
 
  private:
@@ -25,7 +24,7 @@ class TensorPlaces {
     const char* address;
     dlpack::Type type;
     int32_t rank;
-    size_t layout;  // where its sizes begin among all, followed by its strides
+    size_t layout;  // where its sizes, followed by its strides, begin in `layouts_`
   };
 
   bool is_at(const dlpack::Tensor& tensor, const Place& place) const;

@@ -1,4 +1,5 @@
-// What a node's neighbours say of it: static, the same wherever it runs, bound to keep its bits.
+// Facts about a node that depend on its neighbours: whether it is static, is reproducible, and has to keep
+// its bits.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -19,14 +20,14 @@ bool is_whole_power(const Graph& graph, Value exponent) {
   });
 }
 
-/// Whether the last digit of this input may decide: what it is rounded to, or whether there is a number at
-/// all.
+/// Whether the last digit of this input may decide the result: because it is rounded, or because the result
+/// may be undefined.
 bool jumps_at(const Graph& graph, const Node& node, int slot) {
   switch (node.op) {
     case Op::Cast:
       return !is_floating(node.types->front().dtype);
     case Op::Div:
-      return slot == 1;  // a zero
+      return slot == 1;  // a zero divisor
     case Op::Pow:
       return !is_whole_power(graph, node.inputs[1]);
     default:
@@ -34,7 +35,7 @@ bool jumps_at(const Graph& graph, const Node& node, int slot) {
   }
 }
 
-/// Whether it has bits to be kept, if a reader asks for it. Expressions over weights are evaluated once, by
+/// Whether its bits have to be kept if a reader needs them. Expressions over weights are evaluated once, by
 /// PyTorch, in whatever form.
 bool has_bits_to_keep(const Node& node, bool is_reproducible, bool is_static) {
   return is_reproducible && !is_static && node.info().cost_class != CostClass::Leaf &&
@@ -48,7 +49,7 @@ Derived::Derived(const Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const OpInfo& info = node.info();
   const auto is_real = [](const TensorType& type) { return is_floating(type.dtype); };
-  // What an opaque node computes (a random number, say) is unknown.
+  // The result of an opaque node (a random number, say) is unknown.
   is_static =
       node.op == Op::Weight || node.op == Op::Constant || (node.op != Op::Opaque && !node.inputs.empty());
   is_reproducible = info.is(kSameBits);
@@ -63,13 +64,13 @@ Derived::Derived(const Graph& graph, NodeId id) {
     const Node& reader = graph.node(use.node);
     return reader.keeps_bits || jumps_at(graph, reader, use.slot);
   };
-  // The readers last: there may be very many.
+  // Check the readers last: there may be very many.
   keeps_bits = has_bits_to_keep(node, is_reproducible, is_static) &&
                std::any_of(graph.uses(id).begin(), graph.uses(id).end(), may_jump);
 }
 
-/// A new reader changes one thing of its producers at most: their bits have to be kept from now on. To look
-/// at all their other readers each time would cost n * n for n readers of a value.
+/// A new reader can change only one thing about its producers: their bits have to be kept from now on.
+/// Checking all their other readers each time would cost n * n for n readers of a value.
 void GraphEdit::refresh_producers_of_new(NodeId id) {
   std::vector<NodeId> jumped;
   const NodePtr node = graph_.nodes_[static_cast<size_t>(id)];
@@ -84,7 +85,7 @@ void GraphEdit::refresh_producers_of_new(NodeId id) {
 }
 
 void GraphEdit::refresh(std::vector<NodeId> ids) {
-  // In rounds: a node of n inputs that all change in one round is looked at once, and not n times.
+  // In rounds: a node whose n inputs all change in one round is visited once, not n times.
   std::vector<NodeId> next;
   while (!ids.empty()) {
     sort_unique(ids);

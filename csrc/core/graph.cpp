@@ -25,7 +25,7 @@ void require_sizes(const TensorType& type) {
   }
 }
 
-/// The nodes that a node reads, each once.
+/// The nodes that a node reads, without repeats.
 std::vector<NodeId> producers_of(const Node& node) {
   std::vector<NodeId> ids;
   ids.reserve(node.inputs.size());
@@ -148,7 +148,7 @@ bool Graph::depends_on(Value value, const std::vector<NodeId>& from) const {
     stack.pop_back();
     if (std::find(from.begin(), from.end(), id) != from.end()) return true;
     for (const Value& input : node(id).inputs) {
-      // A static expression reads static values only, so it leads to no run-time node.
+      // A static expression reads only static values, so it leads to no run-time node.
       if (input.present() && seen.insert(input.node).second) stack.push_back(input.node);
     }
   }
@@ -162,8 +162,9 @@ uint64_t Graph::identity_of(Value value) const {
                                      : hash_mix(producer.identity, static_cast<uint64_t>(value.index) + 2);
 }
 
-/// The node's share of the graph hash: identity, operator, attributes and inputs. Constants have none: who
-/// reads them has their identity, and whether another one reads one as well is said by nothing near it.
+/// The node's share of the graph hash: identity, operator, attributes and inputs. Constants have no share:
+/// their readers include their identity, and whether several nodes read the same constant is not a local
+/// property.
 uint64_t Graph::term_of(NodeId id) const {
   const Node& each = node(id);
   if (each.op == Op::Constant) return 0;
@@ -234,8 +235,8 @@ NodeId GraphEdit::add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std
   return id;
 }
 
-/// Two nodes that compute the same are still two: exchanging their readers gives another graph. So a node
-/// that has the identity of another reader of its first producer takes the next one that is free.
+/// Two nodes that compute the same value are still distinct: exchanging their readers gives another graph. So
+/// if another reader of the node's first producer already has its identity, the node takes the next free one.
 uint64_t GraphEdit::free_identity(NodeId producer, uint64_t identity) {
   if (only_adds_) {
     const auto found = taken_.find({producer, identity});
@@ -252,7 +253,7 @@ uint64_t GraphEdit::free_identity(NodeId producer, uint64_t identity) {
     return use.node >= 0 && graph_.node(use.node).identity == identity;
   };
   if (std::none_of(siblings.begin(), siblings.end(), is_taken)) return identity;
-  std::unordered_set<uint64_t> taken;  // of thousands of equal nodes each would look through all the others
+  std::unordered_set<uint64_t> taken;  // otherwise thousands of equal nodes probe through each other
   for (const Use& use : siblings) {
     if (use.node >= 0) taken.insert(graph_.node(use.node).identity);
   }
@@ -260,8 +261,8 @@ uint64_t GraphEdit::free_identity(NodeId producer, uint64_t identity) {
   return identity;
 }
 
-/// A new node that takes the place of a value computes that value: so the sum does not depend on the order in
-/// which neighbouring values were replaced.
+/// A new node that replaces a value inherits its identity, because it computes that value: so the sum does
+/// not depend on the order in which neighbouring values were replaced.
 void GraphEdit::inherit_identity(Value from, Value to) {
   if (to.node < first_new_ || graph_.node(to.node).inputs.empty()) return;
   std::vector<Use> readers = graph_.uses(to.node);
@@ -281,7 +282,7 @@ void GraphEdit::inherit_identity(Value from, Value to) {
   add_terms(~uint64_t{0});
   auto node = std::make_shared<Node>(graph_.node(to.node));
   const uint64_t identity = graph_.identity_of(from);
-  // Of several outputs each inherits, in whatever order.
+  // With several outputs each is combined; the order does not matter.
   node->identity = node->num_outputs() == 1
                        ? identity
                        : node->identity + hash_mix(identity, static_cast<uint64_t>(to.index));
@@ -327,7 +328,7 @@ void GraphEdit::redirect(Value from, Value to) {
   std::erase_if(writable_uses(from.node), reads);
   std::vector<Use>& uses = writable_uses(to.node);
   uses.insert(uses.end(), moved.begin(), moved.end());
-  std::sort(moved.begin(), moved.end());  // all slots of one reader together: it is copied once
+  std::sort(moved.begin(), moved.end());  // groups the slots of each reader, so that it is copied once
   std::vector<NodeId> around{to.node, from.node};
   for (size_t i = 0; i < moved.size();) {
     const NodeId reader = moved[i].node;
@@ -371,7 +372,7 @@ void GraphEdit::remove_if_dead(NodeId start) {
       std::erase_if(writable_uses(producer), [&](const Use& use) { return use.node == id; });
       stack.push_back(producer);
     }
-    refresh(std::move(producers));  // when the dead node is a reader of none any more
+    refresh(std::move(producers));  // once the dead node no longer reads any of them
   }
 }
 

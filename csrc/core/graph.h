@@ -1,4 +1,4 @@
-// The graph: an immutable value. Editing goes through GraphEdit, which shares all that it does not touch.
+// The graph: an immutable value. A GraphEdit makes changed copies that share everything unchanged.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@ struct Use {
   auto operator<=>(const Use&) const = default;
 };
 
-/// What a node is called outside (ONNX node and output value names); no part of its meaning.
+/// External names of a node (ONNX node and output value names); they do not affect its meaning.
 struct NodeNames {
   std::string node;
   std::vector<std::string> outputs;
@@ -43,11 +43,11 @@ struct Node {
   std::vector<Value> inputs;
   std::shared_ptr<const std::vector<TensorType>> types;  // one per output
   std::shared_ptr<const NodeNames> names;                // never null; may hold empty strings for new nodes
-  // What follows from the graph around the node; edits keep it up to date.
+  // Facts that depend on the graph around the node; edits keep them up to date.
   bool is_static = false;        // an expression over weights and constants only
-  bool is_reproducible = false;  // has the same bits wherever it runs
-  bool keeps_bits = false;       // reproducible, not static, and a later operator may jump by its last digit
-  uint64_t identity = 0;  // which value of the graph it started from, or which new expression, it computes
+  bool is_reproducible = false;  // has the same bits on every machine
+  bool keeps_bits = false;       // reproducible, not static, and a later operator may jump at its last digit
+  uint64_t identity = 0;         // which value of the initial graph, or which new expression, it computes
 
   const OpInfo& info() const { return op_info(op); }
   const AttrValue& attr(const std::string& name) const { return attrs->get(info(), name); }
@@ -62,7 +62,7 @@ using NodePtr = std::shared_ptr<const Node>;
 class Graph;
 class GraphEdit;
 
-/// `is_static`, `is_reproducible` and `keeps_bits` as the node's neighbours give them.
+/// `is_static`, `is_reproducible` and `keeps_bits` as derived from the node's neighbours.
 struct Derived {
   bool is_static;
   bool is_reproducible;
@@ -74,8 +74,8 @@ struct Derived {
   }
 };
 
-/// Immutable dataflow graph. Node ids are stable across edits: a node that survives keeps its id, and its
-/// value stays mathematically the same; ids of removed nodes are never used again.
+/// Immutable dataflow graph. Node ids are stable across edits: a surviving node keeps its id, and its value
+/// stays mathematically the same; ids of removed nodes are never reused.
 class Graph {
  public:
   /// One past the largest id ever used; ids below it may be dead.
@@ -83,10 +83,10 @@ class Graph {
   bool alive(NodeId id) const {
     return id >= 0 && id < end_id() && nodes_[static_cast<size_t>(id)] != nullptr;
   }
-  /// The node, or the type of the value, for numbers that come from outside: IndexError where there is none.
+  /// The node, or the type of the value, for ids from outside: IndexError if it does not exist.
   const Node& at(NodeId id) const;
   const TensorType& at(Value value) const;
-  /// The same of what is known to be there.
+  /// The same without a check, for ids known to exist.
   const Node& node(NodeId id) const { return *nodes_[static_cast<size_t>(id)]; }
   /// Readers of any output of the node, in no particular order.
   const std::vector<Use>& uses(NodeId id) const { return *uses_[static_cast<size_t>(id)]; }
@@ -98,20 +98,20 @@ class Graph {
 
   const std::vector<Value>& outputs() const { return *outputs_; }
   const std::vector<std::string>& output_names() const { return *output_names_; }
-  /// Input and Weight nodes in the order they were declared (also those that nothing reads).
+  /// Input and Weight nodes in order of declaration (including unread ones).
   const std::vector<NodeId>& inputs() const { return *inputs_; }
-  /// Live nodes without Input, Weight and Constant.
+  /// Live nodes except Input, Weight and Constant.
   int num_operators() const;
-  /// Live nodes, producers before consumers; the order depends on the structure and ids only.
+  /// Live nodes, producers before consumers; the order depends only on the structure and the ids.
   std::vector<NodeId> topological_order() const;
-  /// Structural hash: equal for graphs equal up to node ids and names of inner nodes; the same in every
-  /// process.
+  /// Structural hash: equal for graphs that are equal up to node ids and names of inner nodes; the same in
+  /// every process.
   uint64_t hash() const;
-  /// The same, kept up to date by edits, for graphs made by steps from one start: equal where the same steps
-  /// were taken in another order. Of no meaning between graphs that were built apart.
+  /// An incremental hash for graphs derived by steps from one start: equal if the same steps were taken in
+  /// another order. Not comparable between graphs that were built separately.
   uint64_t state_hash() const { return state_hash_; }
-  /// An equal graph that shares no node with this one: threads that edit copies of one graph would wait for
-  /// each other at the counters of what the copies share.
+  /// A deep copy that shares no nodes: threads that edit copies of one graph would contend for the reference
+  /// counts of what the copies share.
   Graph unshared() const;
   /// True when `from` is reachable backwards from `value` (value depends on it).
   bool depends_on(Value value, const std::vector<NodeId>& from) const;
@@ -132,33 +132,32 @@ class Graph {
   uint64_t state_hash_ = 0;  // a sum over nodes and outputs, so that the order of edits does not matter
 };
 
-/// A private working copy of a graph; `finish` gives the new graph.
+/// A private working copy of a graph; `finish` returns the new graph.
 class GraphEdit {
  public:
   GraphEdit() = default;
   explicit GraphEdit(Graph base) : graph_(std::move(base)), first_new_(graph_.end_id()), only_adds_(false) {}
 
   NodeId add_input(const std::string& name, TensorType type, bool is_weight);
-  /// Type inference is the caller's: `types` has one entry per output. Throws IndexError for an input that is
-  /// not there.
+  /// The caller infers the types: `types` has one entry per output. Throws IndexError for an input that does
+  /// not exist.
   NodeId add_node(Op op, AttrsPtr attrs, std::vector<Value> inputs, std::vector<TensorType> types,
                   NodeNames names = {});
-  /// Throws IndexError for a value that is not there, and changes nothing then.
+  /// Throws IndexError, without any change, for a value that does not exist.
   void set_outputs(std::vector<Value> outputs, std::vector<std::string> names);
-  /// All readers of `from` (graph outputs too) read `to` instead. Types must be equal: TypeError otherwise.
+  /// Makes all readers of `from` (and graph outputs) read `to`. Types must be equal: TypeError otherwise.
   void redirect(Value from, Value to);
-  /// Removes `id` if nothing reads it, then its inputs in turn. Input and Weight nodes stay.
+  /// Removes `id` if nothing reads it, then its inputs recursively. Input and Weight nodes stay.
   void remove_if_dead(NodeId id);
   const Graph& graph() const { return graph_; }
-  /// Nodes that were there before and whose inputs, or what follows from the graph around them, changed; may
-  /// repeat, may have died.
+  /// Existing nodes whose inputs or derived facts changed; may contain repeats and dead nodes.
   const std::vector<NodeId>& touched() const { return touched_; }
-  /// Nodes that gained or lost a reader; may repeat, may have died.
+  /// Nodes that gained or lost a reader; may contain repeats and dead nodes.
   const std::vector<NodeId>& reread() const { return reread_; }
   Graph finish() { return std::move(graph_); }
 
  private:
-  /// A producer, and the identity of one that reads it.
+  /// A producer, and the identity of one of its readers.
   struct Taken {
     NodeId producer;
     uint64_t identity;
@@ -177,9 +176,9 @@ class GraphEdit {
   void inherit_identity(Value from, Value to);
   Graph graph_;
   NodeId first_new_ = 0;
-  bool only_adds_ = true;  // a graph is built from nothing, so that an identity that is taken stays so
-  // As long as it does: the identities of each producer's readers, and for each the last one
-  // of the chain of taken ones that begins with it. Without it, n readers of a value cost n * n.
+  bool only_adds_ = true;  // only nodes were added, as in building a graph: taken identities stay so
+  // Used only while `only_adds_`: the identities of each producer's readers, and for each the last one of the
+  // chain of taken identities that begins with it. Without it, n readers of a value cost n * n.
   std::unordered_map<Taken, uint64_t, HashTaken> taken_;
   std::vector<NodeId> touched_;
   std::vector<NodeId> reread_;

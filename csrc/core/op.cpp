@@ -60,7 +60,7 @@ std::vector<AttrSpec> parse_schema(const std::string& schema) {
   return specs;
 }
 
-/// Whether every number below kNumOps is the id of one operator: arrays over operators are indexed by it.
+/// Whether the ids are exactly 0 to kNumOps - 1: arrays over operators are indexed by them.
 constexpr bool ids_are_dense() {
   bool is_taken[kNumOps] = {};
   constexpr int ids[] = {
@@ -96,7 +96,7 @@ std::vector<OpInfo> make_table() {
 }
 
 uint64_t bits_of(double value) {
-  const double canonical = value == 0 ? 0.0 : value;  // equal values, equal bits
+  const double canonical = value == 0 ? 0.0 : value;  // -0 to 0: equal values have equal bits
   uint64_t bits = 0;
   std::memcpy(&bits, &canonical, sizeof bits);
   return bits;
@@ -139,7 +139,7 @@ const char* kind_name(AttrKind kind) {
   return "?";
 }
 
-/// The value as the schema's kind, or TypeError.
+/// The value converted to the schema's kind, or TypeError.
 AttrValue coerce(const OpInfo& info, const AttrSpec& spec, const AttrValue& value) {
   if (static_cast<size_t>(spec.kind) == value.index()) return value;
   if (spec.kind == AttrKind::Float && std::holds_alternative<int64_t>(value)) {
@@ -276,7 +276,7 @@ std::optional<Number> parse_whole(const std::string& text) {
   return error == std::errc{} && read == end ? std::optional<Number>(number) : std::nullopt;
 }
 
-/// A backslash stands before what would end the string, and before itself.
+/// A backslash escapes quotes and backslashes.
 std::string quoted(const std::string& text) {
   std::string result = "\"";
   for (const char c : text) {
@@ -290,7 +290,7 @@ std::string float_str(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   std::string text;
-  // Shortest text that reads back as the same double. A process may write its numbers with commas: not these.
+  // The shortest text that reads back as the same double, with a point whatever the process's locale.
   for (int digits = 6; digits <= 17; ++digits) {
     char buffer[40];
     const auto end = std::to_chars(buffer, std::end(buffer), value, std::chars_format::general, digits).ptr;

@@ -84,7 +84,7 @@ enum class InferRule : uint8_t {
   Scatter
 };
 
-/// What the first input may be.
+/// Allowed dtypes of the first input.
 enum class DTypes : uint8_t {
   Any,
   Known,    // numbers or bool
@@ -97,16 +97,16 @@ enum class DTypes : uint8_t {
   Bool
 };
 bool belongs(DType dtype, DTypes dtypes);
-/// For messages: "a floating dtype".
+/// For messages: e.g. "a floating dtype".
 const char* dtypes_text(DTypes dtypes);
 
-/// Facts that one part or another goes by; a set of bits.
+/// Facts about an operator that several parts use; a bit set.
 enum OpTraits : uint8_t {
   kNone = 0,
-  kCommutative = 1,  // the inputs may change places
-  kDivides = 2,      // quotients of reals have no exact integer
-  kSameBits = 4,     // rounds as IEEE 754 says, wherever it runs; sums do while they are integers
-  kJumps = 8  // the last digit of a real input may decide, as of what is rounded or compared, or near a pole
+  kCommutative = 1,  // the inputs may be swapped
+  kDivides = 2,      // quotients of reals are not exact in integers
+  kSameBits = 4,     // rounds as IEEE 754 says, on every machine; sums do while they are integers
+  kJumps = 8  // the last digit of a real input may decide, e.g. for rounding, comparisons, or near a pole
 };
 
 using Ints = std::vector<int64_t>;
@@ -128,7 +128,7 @@ struct OpInfo {
   std::string domain;
   int min_inputs;
   int max_inputs;   // -1: variadic
-  int num_outputs;  // -1: decided by attributes
+  int num_outputs;  // -1: depends on attributes
   std::vector<AttrSpec> attrs;
   CostClass cost_class;
   InferRule infer;
@@ -142,21 +142,21 @@ struct OpInfo {
 const OpInfo& op_info(Op op);
 /// All operators, by id.
 const std::vector<OpInfo>& all_ops();
-/// Op::Opaque when unknown.
+/// Op::Opaque if unknown.
 Op find_op(const std::string& name);
 inline bool is_commutative(Op op) { return op_info(op).is(kCommutative); }
 
 /// Attributes of a node: complete (defaults filled in), in schema order. Immutable and shared.
 class Attrs {
  public:
-  /// Fills defaults; throws TypeError for an unknown name, a wrong kind or a missing required attribute.
-  /// A list of ints is accepted where floats are asked for, an int where a float is.
+  /// Fills in defaults; throws TypeError for an unknown name, a wrong kind or a missing required attribute.
+  /// Converts ints to floats, also in lists, where the schema has floats.
   static std::shared_ptr<const Attrs> make(Op op,
                                            const std::vector<std::pair<std::string, AttrValue>>& given);
 
   const std::vector<AttrValue>& values() const { return values_; }
   const AttrValue& get(const OpInfo& info, const std::string& name) const;
-  /// Equal for equal attributes; kept, so that hashing a graph does not look at them again.
+  /// Equal for equal attributes; cached, so that hashing a graph does not read them again.
   uint64_t fingerprint() const { return fingerprint_; }
   bool operator==(const Attrs& other) const {
     return fingerprint_ == other.fingerprint_ && values_ == other.values_;
@@ -168,13 +168,13 @@ class Attrs {
 };
 using AttrsPtr = std::shared_ptr<const Attrs>;
 
-/// As graph text and substitution text write it.
+/// In the syntax of graph text and substitution text.
 std::string attr_str(const AttrValue& value);
-/// The number that the whole text writes, whatever the locale; nothing where it is none or beyond 64 bits.
+/// Parses the whole text as a number, whatever the locale; nothing if it is not a number or exceeds 64 bits.
 std::optional<int64_t> parse_integer(const std::string& text);
 std::optional<double> parse_real(const std::string& text);
 
-/// 64-bit mixing that is the same on every machine (no std::hash).
+/// 64-bit mixing with the same result on every machine (no std::hash).
 uint64_t hash_mix(uint64_t seed, uint64_t value);
 uint64_t hash_string(const std::string& text);
 uint64_t hash_attrs(const Attrs& attrs);

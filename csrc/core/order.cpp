@@ -11,7 +11,7 @@ namespace {
 constexpr double kNoReader = std::numeric_limits<double>::infinity();
 constexpr double kMinGap = 1e-9;  // relative to the position: below it doubles run out of digits
 constexpr double kBehind =
-    0.375;  // behind its inputs: a node whose reader is before them, until they change places
+    0.375;  // offset from its inputs of a node whose reader precedes them, until they are reordered
 
 size_t at(NodeId id) { return static_cast<size_t>(id); }
 
@@ -46,9 +46,9 @@ void TopologicalOrder::update(const Graph& after, const Change& change) {
   if (!place(after, change)) number(after);
 }
 
-/// False where the old positions leave no room.
+/// False if there is no room between the old positions.
 bool TopologicalOrder::place(const Graph& after, const Change& change) {
-  // Added nodes have ascending ids along their edges, but for those of a chain that reads a later one.
+  // Added nodes have ascending ids along their edges, except those of a chain that reads a later one.
   const auto is_added = [&](NodeId id) {
     return std::binary_search(change.added.begin(), change.added.end(), id);
   };
@@ -92,8 +92,8 @@ bool TopologicalOrder::place(const Graph& after, const Change& change) {
   return true;
 }
 
-/// Only the nodes between the two ends of an edge that points backwards change places (Pearce and Kelly 2006,
-/// A dynamic topological sort algorithm for directed acyclic graphs). False where two of them share a place.
+/// Reorders only the nodes between the two ends of a backward edge (Pearce and Kelly 2006, A dynamic
+/// topological sort algorithm for directed acyclic graphs). False if two of them share a position.
 bool TopologicalOrder::exchange(const Graph& graph, NodeId producer, NodeId reader) {
   const double first = position(reader), last = position(producer);
   const auto collect = [&](NodeId start, const auto& for_each_next) {
@@ -130,7 +130,7 @@ bool TopologicalOrder::depends_on(const Graph& graph, Value value, const std::ve
   if (!value.present() || nodes.empty()) return false;
   double first = kNoReader;
   for (const NodeId id : nodes) first = std::min(first, position(id));
-  // What comes before all of the nodes cannot depend on them.
+  // Values before all of the nodes cannot depend on them.
   std::vector<NodeId> stack;
   std::unordered_set<NodeId> seen;
   const auto visit = [&](NodeId id) {

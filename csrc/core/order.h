@@ -1,4 +1,4 @@
-// A topological order that follows the edits of a graph.
+// A topological order that is updated incrementally as a graph is edited.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace rlopt {
 
-/// Which nodes a step made, took away or touched. Ids ascending, without repeats.
+/// The nodes that a step added, removed or changed. Ids ascending, without repeats.
 struct Change {
   std::vector<NodeId> added;     // new and alive
   std::vector<NodeId> removed;   // died
@@ -16,18 +16,18 @@ struct Change {
   bool moves_dependence = true;  // some survivor may depend on other survivors than before
 };
 
-/// The change between a graph and one made from it by edits, found by looking at all nodes.
+/// The change between a graph and an edited version of it, found by comparing all nodes.
 Change compare(const Graph& before, const Graph& after);
 
-/// Positions of nodes: what a node reads has a smaller one. Copies share what they have in common.
+/// Positions of nodes; producers precede consumers. Copies share common parts.
 class TopologicalOrder {
  public:
   TopologicalOrder() = default;
   explicit TopologicalOrder(const Graph& graph) { number(graph); }
 
   double position(NodeId id) const { return positions_[static_cast<size_t>(id)]; }
-  /// Follows a step: new nodes go between what they read and what reads them, and nodes between the ends of
-  /// an edge that points backwards change places. All are numbered anew only where there is no room.
+  /// Updates the order after a step: new nodes go between their producers and readers, and nodes between the
+  /// ends of a backward edge are reordered. Renumbers everything only if there is no room.
   void update(const Graph& after, const Change& change);
   /// True when `value` is, or depends on, an output of one of the nodes.
   bool depends_on(const Graph& graph, Value value, const std::vector<NodeId>& nodes) const;

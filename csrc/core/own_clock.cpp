@@ -7,9 +7,9 @@ namespace rlopt {
 
 namespace {
 
-constexpr double kReadingEveryMs = 5;  // one takes some ten microseconds
+constexpr double kReadingEveryMs = 5;  // a reading takes some ten microseconds
 
-/// What the kernel says of this thread; 0 where it says nothing.
+/// This thread's waiting time according to the kernel; 0 if unavailable.
 double waited_ms() {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/thread-self/schedstat", "r"),
                                                    std::fclose);

@@ -1,13 +1,13 @@
-// A clock for budgets that stands still while other processes have the processor.
+// A clock for time budgets that does not count time spent waiting for a processor.
 #pragma once
 
 #include <chrono>
 
 namespace rlopt {
 
-/// Wall time since the clock was made, without that in which its thread was ready to run and did not. Budgets
-/// in it buy the same work on a busy machine. Plain wall time where the system does not count waiting. To be
-/// read by the thread that made it.
+/// Wall time since construction, minus the time in which the thread was runnable but not running. Budgets in
+/// it buy the same work on a busy machine. Falls back to wall time if the system does not record waiting.
+/// Read it only from the thread that made it.
 class OwnClock {
  public:
   OwnClock();

@@ -1,4 +1,4 @@
-// Values whose copies share memory until one of them is written.
+// Copy-on-write values.
 #pragma once
 
 #include <array>
@@ -9,13 +9,12 @@
 
 namespace rlopt {
 
-/// A value that copies share; the first write to a copy after copying makes an item of its own.
+/// A copy-on-write value; the first write after a copy clones the item.
 ///
-/// Who may write in place is said by a flag, not read off a count of references: an item that was ever shared
-/// is not written again, even when the others that shared it are gone. So copies may be read, written, copied
-/// and destroyed by a thread each. (A count of one says nothing about what another thread, which has just let
-/// go, may still be reading.) As with any value, one and the same object must not be written while it is read
-/// or copied.
+/// A flag, not a reference count, decides who may write in place: an item that was ever shared is never
+/// written again, even after the other owners are gone. So different threads may read, write, copy and
+/// destroy copies. (A count of one does not say what another thread that has just released the item may still
+/// be reading.) As with any value, a single object must not be written while it is read or copied.
 template <class T>
 class Shared {
  public:
@@ -35,7 +34,7 @@ class Shared {
   bool has_value() const { return item_ != nullptr; }
   const T& operator*() const { return *item_; }
   const T* operator->() const { return item_.get(); }
-  /// The item for this copy alone; made by default where there is none.
+  /// The item for this copy alone; default-constructed if there is none.
   T& writable() {
     if (!is_own_.load(kRelaxed)) {
       item_ = item_ == nullptr ? std::make_shared<T>() : std::make_shared<T>(*item_);
@@ -46,7 +45,7 @@ class Shared {
 
  private:
   static constexpr auto kRelaxed = std::memory_order_relaxed;
-  /// Several threads may copy one object at once, so the flag is atomic. Write only if the value differs.
+  /// Several threads may copy one object at once, so the flag is atomic. Writes only if the value differs.
   void give_up() const {
     if (is_own_.load(kRelaxed)) is_own_.store(false, kRelaxed);
   }
@@ -55,8 +54,7 @@ class Shared {
   mutable std::atomic<bool> is_own_ = false;
 };
 
-/// A vector whose copies share what neither changes: a copy is O(n / 512), a write copies at most 16 items
-/// and 32 pointers.
+/// A copy-on-write vector in chunks: a copy is O(n / 512), a write copies at most 16 items and 32 pointers.
 template <class T>
 class SharedVector {
  public:

@@ -13,7 +13,7 @@ bool is_name_start(char c) {
 }
 bool is_name_part(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; }
 
-/// Outside names may hold anything; the text keeps those that its lexer reads as one name.
+/// External names may hold anything; the text keeps those that its lexer reads as one name.
 bool is_printable_name(const std::string& name) {
   if (name.empty() || (std::isalpha(static_cast<unsigned char>(name[0])) == 0 && name[0] != '_'))
     return false;
@@ -55,7 +55,7 @@ std::vector<Token> tokenize(const std::string& text) {
     } else if (c == '"') {
       Token token{TokenKind::String, "", line};
       for (++i; i < text.size() && text[i] != '"'; ++i) {
-        if (text[i] == '\\' && i + 1 < text.size()) ++i;  // stands for the next character
+        if (text[i] == '\\' && i + 1 < text.size()) ++i;  // escapes the next character
         line += text[i] == '\n' ? 1 : 0;
         token.text += text[i];
       }
@@ -137,7 +137,7 @@ std::string print(const Graph& graph, bool canonical) {
     text += "  ";
     for (int i = 0; i < node.num_outputs(); ++i) {
       text += (i > 0 ? ", " : "") + name({id, i});
-      // The types of leaves cannot be inferred, so they are written out.
+      // Types of leaves cannot be inferred, so they are written out.
       if (node.info().infer == InferRule::Leaf) text += ": " + (*node.types)[static_cast<size_t>(i)].str();
     }
     text += " = " + node.info().name + "(";

@@ -1,4 +1,4 @@
-// Graphs printed as SSA text, and the small lexer that graph text and substitution text share.
+// Prints graphs as SSA text; also the small lexer that graph text and substitution text share.
 #pragma once
 
 #include <string>
@@ -16,13 +16,13 @@ struct Token {
   int line;
 };
 
-/// Names may start with % or @ or _; "#" starts a comment; strings are in double quotes, as `attr_str` prints
-/// them; "=>", "==", "!=", "<=", ">=", "&&", "||" are one symbol each. Throws ParseError naming the line.
+/// Names may start with % or @ or _; "#" starts a comment; strings are in double quotes, as printed by
+/// `attr_str`; "=>", "==", "!=", "<=", ">=", "&&", "||" are one symbol each. Throws ParseError with the line.
 std::vector<Token> tokenize(const std::string& text);
 
-/// Prints what `parse_graph` reads; values are named by their outside names where unique, else v0, v1, ...
+/// Prints text that `parse_graph` reads; values keep their external names if unique, otherwise v0, v1, ...
 std::string print_graph(const Graph& graph);
-/// The same with canonical names only: equal for equal structures; the text behind the plan store's key.
+/// The same with canonical names only: equal for equal structures; the plan store's key is derived from it.
 std::string canonical_text(const Graph& graph);
 
 }  // namespace rlopt

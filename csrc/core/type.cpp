@@ -31,9 +31,9 @@ constexpr std::array<DTypeInfo, 16> kDTypes{{{"f32", 4},
                                              {"c128", 16},
                                              {"other", 1}}};
 
-// Sizes of real models take a few dozen characters. Steps that square a dimension, or name one after another,
-// would take all memory in a graph of fifty nodes.
-constexpr size_t kMaxLength = 4096;  // of the names in a dimension, one character counted for each term
+// Sizes in real models take a few dozen characters. Without a limit, steps that square a dimension, or nest
+// its names, would exhaust memory in a graph of fifty nodes.
+constexpr size_t kMaxLength = 4096;  // of the names in a dimension, plus one character per term
 
 int64_t sum_of(int64_t a, int64_t b) {
   int64_t sum = 0;
@@ -47,7 +47,7 @@ int64_t product_of(int64_t a, int64_t b) {
   return product;
 }
 
-/// Without a remainder, or nothing. The lowest number has no quotient by -1 in 64 bits.
+/// Exact quotient, or nothing. INT64_MIN / -1 overflows.
 std::optional<int64_t> exact_quotient(int64_t a, int64_t b) {
   if (b == -1) return product_of(a, -1);
   return a % b == 0 ? std::optional<int64_t>(a / b) : std::nullopt;
@@ -242,7 +242,7 @@ Dim Dim::operator*(const Dim& other) const {
 
 Dim Dim::floor_div(const Dim& other) const {
   if (other == Dim(0)) throw TypeError("dimension " + str() + " divided by zero");
-  if (other == Dim(-1)) return *this * other;  // the lowest number has no negative in 64 bits
+  if (other == Dim(-1)) return *this * other;  // INT64_MIN cannot be negated in 64 bits
   if (is_static() && other.is_static()) {
     const int64_t quotient = value_ / other.value_;
     const bool inexact = value_ % other.value_ != 0 && ((value_ < 0) != (other.value_ < 0));

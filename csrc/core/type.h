@@ -11,7 +11,7 @@
 
 namespace rlopt {
 
-/// Every error of the core derives from this; bindings turn it into the Python error tree.
+/// Base class of all errors of the core; bindings translate it into the Python error tree.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -23,13 +23,13 @@ class TypeError : public Error {
   using Error::Error;
 };
 
-/// A number that stands for nothing that is there (a node, a value, a location): a mistake of the caller.
+/// An id of something that does not exist (a node, a value, a location): a mistake of the caller.
 class IndexError : public Error {
  public:
   using Error::Error;
 };
 
-/// Malformed graph or substitution text; the message names what, the line and the reason.
+/// Malformed graph or substitution text; the message contains the object, the line and the reason.
 class ParseError : public Error {
  public:
   using Error::Error;
@@ -62,7 +62,7 @@ int dtype_bytes(DType dtype);
 bool is_floating(DType dtype);
 bool is_integer(DType dtype);
 
-/// 2^53: below it a double holds every integer, and none that was rounded.
+/// 2^53: below it, every integer is exact in a double, and no double is a rounded integer.
 inline constexpr double kMaxExactInteger = 9007199254740992;
 
 /// A product of symbols, sorted; the empty one is the constant 1.
@@ -70,20 +70,19 @@ using Monomial = std::vector<std::string>;
 /// Canonical polynomial with integer coefficients: no zero coefficients, so equality is equality of maps.
 using Polynomial = std::map<Monomial, int64_t>;
 
-/// A dimension: a number, or a polynomial over symbols that stand for non-negative sizes.
-/// What is not a polynomial (a quotient that does not divide) is a symbol named after its expression.
+/// A dimension: a number, or a polynomial over symbols for non-negative sizes. Anything else (an inexact
+/// quotient) is a symbol named after its expression.
 class Dim {
  public:
   Dim(int64_t value = 0) : value_(value) {}  // NOLINT: a number is a dimension
-  /// Throws TypeError, as arithmetic does, beyond 64 bits and where the text would take some thousand
-  /// characters.
+  /// Like arithmetic, throws TypeError beyond 64 bits, or if the text would take thousands of characters.
   static Dim symbol(const std::string& name);
   static Dim from_polynomial(Polynomial polynomial);
-  /// Parses what `str` prints, e.g. "2*s0+1". Throws ParseError.
+  /// Parses the output of `str`, e.g. "2*s0+1". Throws ParseError.
   static Dim parse(const std::string& text);
 
   bool is_static() const { return poly_ == nullptr; }
-  /// The number; throws TypeError when symbolic.
+  /// The number; throws TypeError if symbolic.
   int64_t value() const;
   Polynomial polynomial() const;
   std::string str() const;
@@ -91,9 +90,9 @@ class Dim {
   Dim operator+(const Dim& other) const;
   Dim operator-(const Dim& other) const;
   Dim operator*(const Dim& other) const;
-  /// Exact where divisible by a monomial; otherwise the symbol "(a)//(b)". Throws TypeError on division by 0.
+  /// Exact if divisible by a monomial; otherwise the symbol "(a)//(b)". Throws TypeError on division by 0.
   Dim floor_div(const Dim& other) const;
-  /// Equal for every value of the symbols.
+  /// Equal for all values of the symbols.
   bool operator==(const Dim& other) const;
   bool operator!=(const Dim& other) const { return !(*this == other); }
 

@@ -1,4 +1,4 @@
-// Items sorted, each once.
+// Sorts items and removes duplicates.
 #pragma once
 
 #include <algorithm>

@@ -9,7 +9,7 @@ Workers::Workers(int num_threads) {
     try {
       threads_.emplace_back([this, i] { work(i); });
     } catch (const std::system_error&) {
-      return;  // the system gives no more: these do the work
+      return;  // the system allows no more threads: continue with these
     }
   }
 }

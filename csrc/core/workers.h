@@ -1,4 +1,4 @@
-// Threads that share out numbered jobs.
+// A thread pool for numbered jobs.
 #pragma once
 
 #include <condition_variable>
@@ -10,7 +10,7 @@
 
 namespace rlopt {
 
-/// A pool of threads; the caller is one of them.
+/// A pool of threads that includes the caller.
 class Workers {
  public:
   explicit Workers(int num_threads);
@@ -19,8 +19,8 @@ class Workers {
   Workers& operator=(const Workers&) = delete;
 
   int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
-  /// Calls job(0) ... job(count - 1), each once; returns when all are done. The first exception is thrown
-  /// again. job(i) always runs in thread i % num_threads(): what it made before is used by no other thread.
+  /// Calls job(0) ... job(count - 1), each once; returns when all are done. Rethrows the first exception.
+  /// job(i) always runs in thread i % num_threads(), so objects made by one thread are only used by it.
   void run(int count, const std::function<void(int)>& job);
 
  private:

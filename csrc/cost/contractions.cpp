@@ -70,7 +70,7 @@ Gemm contraction_shape(const Graph& graph, const Node& node, const Sizes& sizes)
               sizes.extent(a.dims[node.attr_int("transA") != 0 ? 0 : 1])};
     }
     case InferRule::Einsum: {
-      // Upper bound that does not parse the equation: every output element reads the largest operand once.
+      // Upper bound without parsing the equation: every output element reads the largest operand once.
       double largest = 1;
       for (const Value& input : node.inputs) largest = std::max(largest, sizes.elements(graph.type(input)));
       return {1, sizes.elements(node.types->front()), 1, std::sqrt(largest)};
@@ -81,7 +81,7 @@ Gemm contraction_shape(const Graph& graph, const Node& node, const Sizes& sizes)
 }
 
 double efficiency(const Gemm& gemm, bool is_convolution) {
-  // Depth-wise kernels vectorise over channels instead of columns.
+  // Depthwise kernels vectorise over channels instead of columns.
   if (is_convolution && gemm.n == 1) return kDepthwiseEfficiency;
   const double rows = is_convolution ? gemm.m * gemm.batch : gemm.m;
   return (gemm.k / (gemm.k + 24)) * (gemm.n / (gemm.n + 12)) * (rows / (rows + 6));

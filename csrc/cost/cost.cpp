@@ -7,13 +7,13 @@ namespace rlopt {
 
 namespace {
 
-/// Elementwise work that compilers merge into one kernel with what it reads.
+/// Elementwise work that compilers fuse with its producers.
 bool is_elementwise(const Node& node) {
   const CostClass cost_class = node.info().cost_class;
   return cost_class == CostClass::Elementwise || cost_class == CostClass::Transcendental;
 }
 
-/// The axes along which parts are cut out of a tensor; none for what cuts nothing.
+/// The axes along which a node cuts a tensor into parts; none if it does not cut.
 Ints cut_axes(const Node& node) {
   if (node.op == Op::Split) return {node.attr_int("axis")};
   if (node.op == Op::Slice) return node.attr_ints("axes");
@@ -29,8 +29,8 @@ double CostModel::outer_extent(const Dims& dims, int64_t axis) const {
   return outer;
 }
 
-/// True where, without strides, a result cannot lie inside its operand. Images are kept with their channels
-/// innermost or in blocks, so that no part of one is in one piece.
+/// Whether, without strides, a result cannot be a view of its operand. Images are stored with channels
+/// innermost or in blocks, so no part of one is contiguous.
 bool CostModel::copies_without_strides(const Graph& graph, const Node& node) const {
   if (node.op == Op::Transpose || node.op == Op::Expand) return true;
   for (const int64_t axis : cut_axes(node)) {
@@ -40,8 +40,8 @@ bool CostModel::copies_without_strides(const Graph& graph, const Node& node) con
   return false;
 }
 
-/// True where a result cannot be a view of its operand. With strides: a reshape of a permuted or expanded
-/// one, or of a part cut out of an inner axis that the reshape merges with the axis before it.
+/// Whether a result cannot be a view of its operand. With strides this applies to a reshape of a permuted or
+/// expanded tensor, or of a part cut out of an inner axis that the reshape merges with the axis before it.
 bool CostModel::copies(const Graph& graph, const Node& node) const {
   if (device_.copies_cuts) return copies_without_strides(graph, node);
   if (node.op != Op::Reshape && node.op != Op::Flatten) return false;
@@ -77,7 +77,7 @@ double CostModel::stream_us(double bytes) const {
   return bytes / rate;
 }
 
-/// True for work that runs inside the kernel that makes its first operand.
+/// Whether the node is fused into the kernel that makes its first operand.
 bool CostModel::is_fused_away(const Graph& graph, const Node& node) const {
   if (!is_elementwise(node)) return false;
   for (const Value& input : node.inputs) {
@@ -91,7 +91,7 @@ bool CostModel::is_fused_away(const Graph& graph, const Node& node) const {
   return false;
 }
 
-/// What a convolution takes beside its sums where the library has no kernel for it as it is.
+/// Overhead of a convolution, besides its sums, if the library has no direct kernel for it.
 double CostModel::preparation_us(const Graph& graph, const Node& node, const Gemm& gemm) const {
   if (!is_convolution(node)) return 0;
   const TensorType& type = graph.type(node.inputs[1]);
@@ -105,8 +105,8 @@ double CostModel::preparation_us(const Graph& graph, const Node& node, const Gem
   return is_half && !is_product && !is_whole ? device_.padding_us : 0;
 }
 
-/// How often convolutions read parts of images' channels that a node cuts out: each makes a copy. (Some 1 x 1
-/// convolutions become products, which take rows that lie apart; that is not told apart here.)
+/// Number of times that convolutions read parts of an image's channels cut out by this node: each makes a
+/// copy. (Some 1 x 1 convolutions become products, which accept strided rows; this is ignored here.)
 double CostModel::parts_to_copy(const Graph& graph, NodeId id) const {
   const Node& node = graph.node(id);
   const Ints axes = cut_axes(node);
@@ -133,7 +133,7 @@ NodeMetrics CostModel::analytic(const Graph& graph, NodeId id) const {
       const Gemm gemm = contraction_shape(graph, node, sizes_);
       cost.flops = gemm.flops();
       const double peak = device_.flops_per_us * (is_packable(graph, node) ? 1.0 : device_.unpacked_factor);
-      // No 0 / 0 on empty tensors.
+      // Avoid 0 / 0 on empty tensors.
       if (cost.flops > 0) arithmetic_us = cost.flops / (peak * efficiency(gemm, is_convolution(node)));
       if (is_convolution(node)) arithmetic_us = std::max(arithmetic_us, gemm.k * device_.step_us);
       preparation = preparation_us(graph, node, gemm);
@@ -183,7 +183,7 @@ NodeMetrics CostModel::analytic(const Graph& graph, NodeId id) const {
       if (device_.cut_us > 0) cost.time_us += device_.cut_us * parts_to_copy(graph, id);
       return cost;
     case CostClass::Movement:
-      // Indexed reads touch what they give, not the whole table.
+      // Indexed reads touch only the elements they return, not the whole table.
       cost.bytes = 2 * outputs;
       break;
     case CostClass::Host:
@@ -195,7 +195,7 @@ NodeMetrics CostModel::analytic(const Graph& graph, NodeId id) const {
       break;
   }
   if (is_fused_away(graph, node)) {
-    // What it writes takes the place of what the kernel it joins would have written and read again.
+    // Its output replaces the output that the fused kernel would have written and read again.
     cost.bytes = std::max(0.0, cost.bytes - 2 * outputs);
     cost.launches = 0;
     cost.time_us = stream_us(cost.bytes);
@@ -247,7 +247,7 @@ NodeMetrics CostModel::total(const Graph& graph) const {
 double CostModel::peak_bytes(const Graph& graph) const {
   const std::vector<NodeId> order = graph.topological_order();
   const auto end = static_cast<size_t>(graph.end_id());
-  std::vector<NodeId> owner(end, -1);  // whose memory a node's results lie in; -1: not counted
+  std::vector<NodeId> owner(end, -1);  // the node whose memory holds a node's results; -1: not counted
   std::vector<size_t> last(end, 0);    // position of the last reader of that memory
   for (size_t position = 0; position < order.size(); ++position) {
     const NodeId id = order[position];

@@ -1,4 +1,4 @@
-// Cost of a node and of a graph: measured prices where there are any, an analytic roofline elsewhere.
+// Costs of nodes and graphs: measured prices if available, otherwise an analytic roofline model.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace rlopt {
 
-/// What the prices of one executor on one device depend on. Times in microseconds, rates per microsecond.
+/// Parameters of the prices of one executor on one device. Times in microseconds, rates per microsecond.
 struct DeviceModel {
   double flops_per_us = 240e3;        // contraction peak, all threads
   double bytes_per_us = 20e3;         // streaming bandwidth of main memory
@@ -19,19 +19,19 @@ struct DeviceModel {
   double launch_us = 2.5;             // dispatch of one kernel
   double contraction_launch_us = 12;  // dispatch of one matrix product or convolution with its set-up
   double view_us = 1.2;               // dispatch of one view
-  double step_us = 0;                 // one term of the sums of a convolution, however many run beside it
-  double group_us = 0;    // one group of a convolution with several results for each of its single channels
+  double step_us = 0;                 // one term of a convolution's sums, however many run in parallel
+  double group_us = 0;    // one group of a convolution whose single-channel groups have several results each
   double padding_us = 0;  // padding channels of 16-bit numbers to a multiple of eight, around a convolution
-  double cut_us = 0;      // one part of an image's channels that a convolution reads, which needs it dense
+  double cut_us = 0;      // one part of an image's channels that a convolution needs contiguous
   double transcendental_factor =
       3.0;  // price of exp, erf, ... and of row-wise kernels relative to a streaming pass
-  double unpacked_factor = 0.7;    // fraction of the peak where the right operand is no pre-packed weight
+  double unpacked_factor = 0.7;    // fraction of the peak if the right operand is not a pre-packed weight
   double attention_factor = 0.5;   // the same for fused attention
   double pool_factor = 0.05;       // the same for pooling windows
-  bool views_are_free = false;     // executors that compile views away
-  bool copies_cuts = false;        // executors without strides: transposes and most cuts copy
-  bool fuses_elementwise = false;  // executors that compile chains of elementwise operators into one kernel
-  bool fuses_epilogues = false;    // executors that apply an activation inside the contraction before it
+  bool views_are_free = false;     // for executors that compile views away
+  bool copies_cuts = false;        // for executors without strides: transposes and most cuts copy
+  bool fuses_elementwise = false;  // for executors that fuse chains of elementwise operators
+  bool fuses_epilogues = false;    // for executors that apply an activation inside the preceding contraction
 };
 
 struct NodeMetrics {
@@ -42,20 +42,20 @@ struct NodeMetrics {
   double measured_us = 0;  // the part of time_us that comes from the price table
 };
 
-/// Names under which the time of a node is remembered: the same in every process, and for a symbolic graph
-/// the same as for the static one of its example sizes.
+/// Keys of the price table for a node: the same in every process, and for a symbolic graph the same as for
+/// the static graph with its example sizes.
 struct NodeKeys {
   uint64_t own = 0;      // operator, attributes, types, which operands are weights
-  uint64_t context = 0;  // `own` and what stands next to it: what an executor fuses or lays out by
+  uint64_t context = 0;  // `own` and its neighbours, which affect fusion and layout in an executor
 };
 
-/// Measured times by key, and how far off the analytic price of each operator is where none was measured.
+/// Measured times by key, and for each operator a correction of the analytic price of unmeasured nodes.
 class PriceTable {
  public:
   PriceTable() { scales_.fill(1.0); }
   void set(uint64_t key, double us) { prices_[key] = us; }
   void set_scale(Op op, double factor) { scales_[static_cast<size_t>(op)] = factor; }
-  /// Time of a context, else of the node in any context; null where neither was measured.
+  /// Time in this context, otherwise of the node in any context; null if neither was measured.
   const double* find(const NodeKeys& keys) const;
   bool contains(uint64_t key) const { return prices_.contains(key); }
   double scale(Op op) const { return scales_[static_cast<size_t>(op)]; }
@@ -66,8 +66,8 @@ class PriceTable {
   std::array<double, kNumOps> scales_;
 };
 
-/// Immutable, and safe to use from several threads. The price of a node depends on the node and its direct
-/// neighbours (producers of its inputs, readers of its outputs) only.
+/// Immutable and thread-safe. The price of a node depends only on the node and its direct neighbours
+/// (producers of its inputs, readers of its outputs).
 class CostModel {
  public:
   explicit CostModel(DeviceModel device = {}, std::shared_ptr<const PriceTable> table = nullptr,
@@ -77,19 +77,19 @@ class CostModel {
   const Sizes& sizes() const { return sizes_; }
   /// Static expressions (over weights only) cost nothing at run time.
   NodeMetrics node(const Graph& graph, NodeId id) const;
-  /// `node(graph, id).time_us`; quick where the price was measured.
+  /// `node(graph, id).time_us`; fast if the price was measured.
   double time_us(const Graph& graph, NodeId id) const;
   NodeMetrics total(const Graph& graph) const;
-  /// True if a price depends on the node's readers or on other readers of its inputs.
+  /// Whether a price depends on the node's readers or on other readers of its inputs.
   bool looks_at_neighbours() const {
     return table_ != nullptr || device_.fuses_elementwise || device_.fuses_epilogues || device_.cut_us > 0;
   }
   NodeKeys keys(const Graph& graph, NodeId id) const;
-  /// Whether the very context of the node was measured; expressions over weights need no measuring.
+  /// Whether the node was measured in exactly this context; expressions over weights need no measuring.
   bool is_measured(const Graph& graph, NodeId id) const;
-  /// Most bytes that intermediates and results take at once when the nodes run in topological order and every
-  /// tensor is freed after its last reader. Views take none; inputs, weights and what is computed from
-  /// weights only are not counted.
+  /// Peak bytes of intermediates and results if the nodes run in topological order and every tensor is freed
+  /// after its last reader. Views take none; inputs, weights and values computed from weights only are not
+  /// counted.
   double peak_bytes(const Graph& graph) const;
 
  private:

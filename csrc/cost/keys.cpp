@@ -1,4 +1,4 @@
-// Keys of the price table: 64-bit hashes of what decides the time of a node.
+// Keys of the price table: 64-bit hashes of everything that affects a node's time.
 #include <cstring>
 
 #include "cost/contractions.h"
@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t kOwnSeed = 0x6f776e2d6b657931ULL;
 constexpr uint64_t kContextSeed = 0x6e65696768626f75ULL;
 
-/// By name: the number of an operator changes when one is added to the table.
+/// By name: an operator's number changes when one is added to the table.
 uint64_t op_hash(Op op) {
   static const std::vector<uint64_t> hashes = [] {
     std::vector<uint64_t> all;
@@ -27,7 +27,7 @@ uint64_t number_hash(uint64_t hash, double number) {
   return hash_mix(hash, bits);
 }
 
-/// As `hash_attrs`, without making text of lists.
+/// Same as `hash_attrs`, but without converting lists to text.
 uint64_t attrs_hash(uint64_t hash, const Attrs& attrs) {
   for (const AttrValue& value : attrs.values()) {
     hash = hash_mix(hash, value.index());
@@ -56,7 +56,7 @@ uint64_t type_hash(uint64_t hash, const TensorType& type, const Sizes& sizes) {
   return hash;
 }
 
-/// What a neighbour is to an executor: its kind, and whether it is a contraction that may take others in.
+/// How an executor sees a neighbour: its kind, and whether it is a contraction that can absorb others.
 uint64_t kind(const Graph& graph, const Node& node) {
   const auto cost_class = static_cast<uint64_t>(node.info().cost_class);
   return 2 * cost_class + (is_packable(graph, node) ? 1 : 0);
@@ -74,7 +74,7 @@ NodeKeys CostModel::keys(const Graph& graph, NodeId id) const {
   const Node& node = graph.node(id);
   NodeKeys keys;
   keys.own = hash_mix(kOwnSeed, op_hash(node.op));
-  // All inputs cost the same small check at each call, whatever they hold.
+  // All inputs cost the same small check at each call, whatever their contents.
   if (node.op == Op::Input || node.op == Op::Weight) {
     keys.context = hash_mix(kContextSeed, keys.own);
     return keys;
@@ -95,7 +95,7 @@ NodeKeys CostModel::keys(const Graph& graph, NodeId id) const {
   keys.context = hash_mix(keys.context, uses.size() > 1 ? 2 : uses.size());
   if (uses.size() == 1 && uses.front().node >= 0) {
     const Node& reader = graph.node(uses.front().node);
-    // What a contraction takes in is decided by the very operator behind it.
+    // What a contraction can absorb depends on the exact operator after it.
     const bool may_fuse = is_packable(graph, node);
     keys.context = hash_mix(keys.context, may_fuse ? op_hash(reader.op) : kind(graph, reader));
   }

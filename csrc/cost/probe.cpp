@@ -8,9 +8,8 @@
 #include <memory>
 #include <thread>
 
-// Each function below is compiled for several instruction sets; the best one is picked when it is loaded.
-// Not under ThreadSanitizer: what picks would report to a library that is not linked yet, and jumps to
-// nowhere.
+// Each function below is compiled for several instruction sets; the loader picks the best one. Not under
+// ThreadSanitizer: the resolver would call into a library that is not linked yet, and crash.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define RLOPT_CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
 #else
@@ -27,7 +26,7 @@ using Lanes = float __attribute__((vector_size(64)));
 constexpr int kAccumulators = 12;  // hides the latency of a multiply-add
 constexpr int kMaxThreads = 64;
 constexpr int kRepeats = 3;
-constexpr double kRunUs = 4000;  // of one timed run
+constexpr double kRunUs = 4000;  // duration of a timed run
 
 }  // namespace
 
@@ -50,7 +49,7 @@ RLOPT_CLONES void probe_triad(float* out, const float* a, const float* b, float 
 
 namespace {
 
-/// Microseconds until all threads have run `work`, from when all of them were ready.
+/// Microseconds until all threads have run `work`, counted from when all were ready.
 double run_together(int num_threads, const std::function<void(int)>& work) {
   std::atomic<int> waiting{num_threads};
   std::vector<Clock::time_point> begins(static_cast<size_t>(num_threads));
@@ -71,11 +70,11 @@ double run_together(int num_threads, const std::function<void(int)>& work) {
   return std::chrono::duration<double, std::micro>(end - begin).count();
 }
 
-/// Best rate of `work(thread, repeats)`, where one repeat of one thread is worth `amount`.
+/// Best rate of `work(thread, repeats)`, where one repeat in one thread counts as `amount`.
 double best_rate(int num_threads, double amount, const std::function<void(int, int64_t)>& work) {
   int64_t repeats = 1;
   double us = 0;
-  // As many repeats as fill a run, so that starting the threads does not count.
+  // Enough repeats to fill a run, so that the start of the threads does not matter.
   while ((us = run_together(1, [&](int index) { work(index, repeats); })) < kRunUs / 8) repeats *= 2;
   repeats = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(repeats) * kRunUs / us));
   double best = 0;
@@ -96,7 +95,7 @@ double multiply_add_rate(int num_threads) {
   return rate;
 }
 
-/// Three arrays for each thread, first written by the thread that uses them.
+/// Three arrays per thread, first touched by the thread that uses them.
 class Arrays {
  public:
   Arrays(int num_threads, size_t count) : count_(count), memory_(static_cast<size_t>(num_threads)) {
@@ -139,8 +138,8 @@ CpuProbe probe_cpu(int num_threads) {
   const auto start = Clock::now();
   num_threads = std::clamp(num_threads, 1, kMaxThreads);
   CpuProbe found;
-  // The last exceeds every thread's share of the caches, and all threads' together an ordinary memory's
-  // share.
+  // The last exceeds every thread's share of the caches, and the sets of all threads together fit in ordinary
+  // memory.
   const double largest = std::clamp(768e6 / num_threads, 16e6, 96e6);
   for (const double bytes : {24e3, 384e3, 6e6, largest}) {
     const auto count = static_cast<size_t>(bytes / (3 * sizeof(float)));
@@ -148,7 +147,7 @@ CpuProbe probe_cpu(int num_threads) {
     found.bandwidth.push_back(
         {bytes, copy_rate(arrays, num_threads, count), triad_rate(arrays, num_threads, count)});
     if (bytes < largest) continue;
-    // 1, 2, 4, ... threads and all of them: more points do not tell more.
+    // 1, 2, 4, ... threads and all of them: more points add no information.
     for (int threads = 1; threads <= num_threads; ++threads) {
       const bool is_tried = threads == num_threads || (threads & (threads - 1)) == 0;
       found.stream_per_us.push_back(is_tried ? triad_rate(arrays, threads, count) : 0);

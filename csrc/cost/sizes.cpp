@@ -27,7 +27,7 @@ double Sizes::symbol_value(const std::string& symbol) const {
       const double divisor = extent(Dim::parse(symbol.substr(i + 2)));
       return std::floor(extent(Dim::parse(symbol.substr(0, i))) / std::max(divisor, 1.0));
     } catch (const Error&) {
-      break;  // named by somebody else: a symbol like any other
+      break;  // not a quotient that we named: a symbol like any other
     }
   }
   return static_cast<double>(kAssumedSize);

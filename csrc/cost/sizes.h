@@ -1,4 +1,4 @@
-// Numbers for symbolic sizes: what a graph is priced at when its shapes are not fixed.
+// Numbers for symbolic sizes: the sizes at which a graph is priced if its shapes are not fixed.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace rlopt {
 
-/// What a symbol counts as where no example of it was given.
+/// Value of a symbol without an example.
 inline constexpr int64_t kAssumedSize = 16;
 
-/// Example sizes of symbols, and what dimensions and tensors amount to under them.
+/// Example sizes of symbols, and the resulting sizes of dimensions and tensors.
 class Sizes {
  public:
   Sizes() = default;
   explicit Sizes(std::map<std::string, int64_t> examples) : examples_(std::move(examples)) {}
 
   const std::map<std::string, int64_t>& examples() const { return examples_; }
-  /// At least 1 where symbolic.
+  /// At least 1 if symbolic.
   double extent(const Dim& dim) const {
     return dim.is_static() ? static_cast<double>(dim.value()) : symbolic_extent(dim);
   }
@@ -32,7 +32,7 @@ class Sizes {
 
  private:
   double symbolic_extent(const Dim& dim) const;
-  /// A symbol that stands for a quotient, "(a)//(b)", is worth the quotient of its parts.
+  /// The value of a quotient symbol, "(a)//(b)", is the quotient of its parts.
   double symbol_value(const std::string& symbol) const;
 
   std::map<std::string, int64_t> examples_;

@@ -1,5 +1,5 @@
-// Device probe for CUDA: a shared library of its own, loaded when somebody asks. The run-time library is
-// linked in, so that on a machine without a driver the first call says so and nothing else happens.
+// Device probe for CUDA: a separate shared library, loaded on demand. The CUDA runtime is linked statically,
+// so that without a driver the first call reports an error and nothing else happens.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -31,11 +31,11 @@ __global__ void multiply_add(float* out, int rounds, float factor) {
   }
   float sum = 0;
   for (int i = 0; i < kAccumulators; ++i) sum += sums[i];
-  // Never true: the compiler must not know that.
+  // Never true, but the compiler must not know that.
   if (sum == 0.12345F) out[threadIdx.x] = sum;
 }
 
-/// Ends the probe at the first error, keeping it.
+/// Ends the probe at the first error and keeps it.
 struct Check {
   cudaError_t error = cudaSuccess;
   bool operator()(cudaError_t result) {
@@ -85,16 +85,16 @@ double host_us(std::chrono::steady_clock::time_point since) {
 /// Results in the order of `torchrlopt.machine.cost.cuda_probe.FIELDS`.
 struct CudaProbe {
   double copy_bytes_per_us;   // read and written in device memory
-  double cache_bytes_per_us;  // the same within half of the second-level cache
+  double cache_bytes_per_us;  // the same within half of the L2 cache
   double flops_per_us;        // float32 multiply-adds, two each
   double launch_us;           // until the host may launch the next kernel
   double round_trip_us;       // launch of an empty kernel until the host knows it has ended
   double event_us;            // between two events with nothing in between
-  double flush_us;            // writing over the whole second-level cache
+  double flush_us;            // overwriting the whole L2 cache
   double l2_bytes;
 };
 
-/// 0, or why there are no results: 1 no driver, 2 no device, 3 the reason in `message`.
+/// 0, or why there are no results: 1 no driver, 2 no device, 3 see `message`.
 extern "C" int rlopt_probe_cuda(int device, CudaProbe* found, char* message, size_t size) {
   int num_devices = 0;
   const cudaError_t present = cudaGetDeviceCount(&num_devices);

@@ -91,7 +91,7 @@ bool Episode::take(int substitution, int location) {
   return true;
 }
 
-/// Members of one class do not touch each other, so each is where it was, at another location perhaps.
+/// Members of one class do not touch each other, so each still matches, perhaps at another location.
 void Episode::take_all(const std::vector<MatchPtr>& matches) {
   for (const MatchPtr& match : matches) {
     const auto location = state_->matches().of(match->substitution).find(*match);
@@ -101,7 +101,7 @@ void Episode::take_all(const std::vector<MatchPtr>& matches) {
   }
 }
 
-/// Brings the outcome up to date with the state.
+/// Updates the outcome from the state.
 void Episode::note_state() {
   outcome_.cost_after_us = state_->cost_us();
   outcome_.best_us = std::min(outcome_.best_us, outcome_.cost_after_us);
@@ -154,7 +154,7 @@ const Action& Episode::action_at(int64_t action) {
   return actions[static_cast<size_t>(action)];
 }
 
-/// The table of the parent is used: a copy would have to make it again for one action.
+/// Uses the parent's table: a copy would have to rebuild it for a single action.
 StepOutcome Episode::branch_from(Episode& parent, int64_t action) {
   const Action& taken = parent.action_at(action);
   copy_from(parent);
@@ -219,7 +219,7 @@ VecRewriteEnv::VecRewriteEnv(std::vector<Graph> graphs, Library library, CostMod
     : options_(options),
       library_(std::move(library)),
       cost_(std::move(cost)),
-      workers_(std::min(options.num_threads, options.num_envs)),  // each episode is stepped by one thread
+      workers_(std::min(options.num_threads, options.num_envs)),  // one thread steps each episode
       originals_(graphs.size() * at(workers_.num_threads())) {
   if (graphs.empty()) throw EnvError("an environment needs at least one graph");
   if (options.num_envs < 1 || options.max_steps < 1 || options.max_locations < 1) {
@@ -289,7 +289,7 @@ std::vector<StepOutcome> VecRewriteEnv::branch(const std::vector<int>& sources,
   claim(sources, false);
   claim(targets, true);
   for (size_t i = 0; i < sources.size(); ++i) {
-    static_cast<void>(episodes_[at(sources[i])].action_at(actions[i]));  // before anything changes
+    static_cast<void>(episodes_[at(sources[i])].action_at(actions[i]));  // throws before anything changes
   }
   is_prepared_ = false;
   std::vector<StepOutcome> outcomes;
@@ -320,7 +320,7 @@ void count(ObservationSizes& sizes, const ObservedEpisode& episode) {
 }  // namespace
 
 ObservationSizes VecRewriteEnv::prepare(const std::vector<int>& envs) {
-  std::vector<bool> is_named(at(num_envs()), false);  // two threads must not look at one episode
+  std::vector<bool> is_named(at(num_envs()), false);  // two threads must not observe the same episode
   for (const int env : envs) {
     if (env < 0 || env >= num_envs() || is_named[at(env)]) {
       throw EnvError("episodes to observe must be different numbers below " + std::to_string(num_envs()));

@@ -13,7 +13,7 @@
 
 namespace rlopt {
 
-/// Something was asked of an environment that it does not have.
+/// A request for something that the environment does not have.
 class EnvError : public Error {
  public:
   using Error::Error;
@@ -22,59 +22,59 @@ class EnvError : public Error {
 struct EnvOptions {
   int num_envs = 1;
   int num_threads = 1;
-  int max_steps = 100;      // of one episode; a macro step counts as one
-  int max_locations = 200;  // of one substitution in the fixed-size mask
-  bool has_macros = true;   // offer "the whole symmetry class" beside single locations
+  int max_steps = 100;      // per episode; a macro step counts as one
+  int max_locations = 200;  // per substitution in the fixed-size mask
+  bool has_macros = true;   // also offer "the whole symmetry class" as one action
   bool exact_only = false;
 };
 
-/// Where an episode begins: the graph itself, or what a plan or a random walk makes of it.
+/// Where an episode begins: the graph itself, or the graph after a plan or a random walk.
 struct Start {
   int graph = 0;
-  std::vector<Step> prefix;  // steps that are taken first
-  int random_steps = 0;      // then so many random ones, or fewer where there are none left
+  std::vector<Step> prefix;  // steps taken first
+  int random_steps = 0;      // number of random steps after that; fewer if none are left
   uint64_t seed = 0;         // of the walk
 };
 
-/// What a step did. Rewards are made of this elsewhere.
+/// The result of a step. Rewards are derived from it elsewhere.
 struct StepOutcome {
   double cost_before_us = 0;
   double cost_after_us = 0;
-  double best_us = 0;     // lowest cost seen in the episode, its start included
+  double best_us = 0;     // lowest cost in the episode, including its start
   double initial_us = 0;  // of the graph before any step
-  NodeMetrics metrics;    // after
+  NodeMetrics metrics;    // after the step
   int steps = 0;
   bool terminated = false;  // stop, or nothing left to do
   bool truncated = false;   // max_steps
-  bool is_illegal = false;  // no such candidate: nothing was changed, but the step counts
-  bool is_visited = false;  // the graph was seen before in this episode
+  bool is_illegal = false;  // no such candidate: nothing changes, but the step counts
+  bool is_visited = false;  // the graph occurred before in this episode
 };
 
-/// One episode. Only one thread at a time may use it.
+/// One episode. Not thread-safe.
 class Episode {
  public:
   Episode(const EnvOptions& options, const Library& library) : options_(&options), library_(&library) {}
 
-  /// Throws EnvError where a step of the prefix does not apply.
+  /// Throws EnvError if a step of the prefix does not apply.
   void reset(const RewriteState& original, const Start& start);
-  /// Goes on from where another episode is, with all that it has seen.
+  /// Continues from another episode's state, with its history.
   void copy_from(const Episode& other);
-  /// `action`: index in `table()`, its size for stop. Anything else is illegal.
+  /// `action`: index in `table()`; its size means stop. Anything else is illegal.
   StepOutcome step(int64_t action);
-  /// Goes on from where another episode is by one of its actions, stop excepted. Throws EnvError where it has
+  /// Continues from another episode's state after one of its actions, except stop. Throws EnvError if it has
   /// no such action.
   StepOutcome branch_from(Episode& parent, int64_t action);
-  /// The candidate of a (substitution, location), -1 where there is no legal one.
+  /// The candidate of a (substitution, location); -1 if there is no legal one.
   int64_t find(int substitution, int location) const;
 
   /// Throws EnvError before the first reset.
   const RewriteState& state() const;
   /// Single candidates in canonical order, then the symmetry classes with more than one member.
   const std::vector<Action>& table();
-  /// Of `table()`. Throws EnvError where there is no such action.
+  /// An action of `table()`. Throws EnvError if it does not exist.
   const Action& action_at(int64_t action);
   bool is_done() const { return is_done_; }
-  /// All steps from the original graph, those before the episode's start included.
+  /// All steps from the original graph, including those before the episode's start.
   const std::vector<Step>& steps() const { return steps_; }
   const StepOutcome& outcome() const { return outcome_; }
   ObservedEpisode observed();
@@ -100,7 +100,7 @@ class Episode {
 
 class VecRewriteEnv {
  public:
-  /// Lists the matches of every graph and prices every candidate.
+  /// Lists the matches and prices the candidates of every graph.
   VecRewriteEnv(std::vector<Graph> graphs, Library library, CostModel cost, const EnvOptions& options);
 
   int num_envs() const { return options_.num_envs; }
@@ -108,22 +108,22 @@ class VecRewriteEnv {
   const EnvOptions& options() const { return options_; }
   const Library& library() const { return library_; }
   const CostModel& cost() const { return cost_; }
-  /// `envs`: which episodes begin anew; `starts`: how, in the same order.
+  /// `envs`: the episodes to reset; `starts`: where they begin, in the same order.
   void reset(const std::vector<int>& envs, const std::vector<Start>& starts);
-  /// One action for each episode; those of finished episodes are ignored.
+  /// One action per episode; those of finished episodes are ignored.
   std::vector<StepOutcome> step(const std::vector<int64_t>& actions);
-  /// Makes an episode a copy of another one, which costs far less than to take its steps again.
+  /// Makes an episode a copy of another, which costs far less than repeating its steps.
   void copy(int source, int target);
-  /// Makes each target a copy of its source and takes one action there: what comes of it, in order. Throws
-  /// EnvError, with nothing changed, where a target is named twice or is a source, or an action is none.
+  /// Makes each target a copy of its source and takes one action there; returns the outcomes in order. Throws
+  /// EnvError, without any change, if a target is repeated or is also a source, or an action does not exist.
   std::vector<StepOutcome> branch(const std::vector<int>& sources, const std::vector<int>& targets,
                                   const std::vector<int64_t>& actions);
-  /// Throws EnvError where there is no such episode.
+  /// Throws EnvError if it does not exist.
   const Episode& episode(int env) const;
   Episode& episode(int env) { return const_cast<Episode&>(std::as_const(*this).episode(env)); }
-  /// What the next observation shows: these episodes, in this order; all of them for none.
+  /// Selects the episodes of the next observation, in this order; none means all of them.
   ObservationSizes prepare(const std::vector<int>& envs = {});
-  /// Of what was prepared; of all episodes where anything has happened since.
+  /// Sizes of the prepared observation; of all episodes if anything has happened since.
   ObservationSizes prepared();
   /// The arrays must have the sizes of `prepared()`.
   void observe(const ObservationArrays& arrays);
@@ -135,7 +135,7 @@ class VecRewriteEnv {
   Library library_;
   CostModel cost_;
   Workers workers_;
-  std::vector<std::unique_ptr<RewriteState>> originals_;  // of each graph, one for each thread
+  std::vector<std::unique_ptr<RewriteState>> originals_;  // for each graph, one per thread
   std::vector<Episode> episodes_;
   std::vector<ObservedEpisode> observed_;
   bool is_prepared_ = false;

@@ -10,8 +10,8 @@ namespace rlopt {
 
 namespace {
 
-constexpr int kNumDims = 6;   // the last dims of a shape
-constexpr int kNumAttrs = 6;  // the first numbers among the attributes
+constexpr int kNumDims = 6;   // the last dims of a shape are features
+constexpr int kNumAttrs = 6;  // the first numbers among the attributes are features
 
 float log_of(double value) { return static_cast<float>(std::log2(1 + std::fabs(value))); }
 float signed_log(double value) { return value < 0 ? -log_of(value) : log_of(value); }
@@ -19,7 +19,7 @@ float ratio(double part, double whole) { return static_cast<float>(whole > 0 ? p
 float flag(bool value) { return value ? 1.0F : 0.0F; }
 float log_size(size_t size) { return log_of(static_cast<double>(size)); }
 
-/// The last dims, padded in front.
+/// The last dims, left-padded.
 void write_dims(const TensorType& type, float* row) {
   const int rank = type.rank();
   for (int i = kNumDims; i > 0; --i) {
@@ -30,7 +30,7 @@ void write_dims(const TensorType& type, float* row) {
   }
 }
 
-/// The first numbers, those of lists of integers included, padded at the end.
+/// The first numbers, including those in lists of integers, right-padded.
 void write_attrs(const Attrs& attrs, float* row) {
   int left = kNumAttrs;
   const auto number = [&](double value) {
@@ -52,8 +52,8 @@ const TensorType& type_of(const NodeView& v) { return v.node.types->front(); }
 const TensorType& type_of(const EdgeView& v) { return graph_of(v.episode).type(v.value); }
 const std::vector<Use>& uses_of(const NodeView& v) { return graph_of(v.episode).uses(v.id); }
 
-/// A row of a table: a feature of one column. The tables are tuples of the functions themselves, so that
-/// writing a row of numbers calls nothing through a pointer.
+/// A row of a table: a feature with one column. The tables are tuples of the functions themselves, so that no
+/// call goes through a pointer.
 template <class F>
 struct One {
   const char* name;
@@ -69,7 +69,7 @@ struct One {
 template <class F>
 One(const char*, F) -> One<F>;
 
-/// A feature of several columns, numbered from 0.
+/// A feature with several columns, numbered from 0.
 template <class F>
 struct Several {
   const char* name;
@@ -136,8 +136,7 @@ constexpr std::tuple kGlobalFeatures{
     One{"device_log_launch_us", [](const GlobalView& v) { return log_of(v.device.launch_us); }},
     One{"device_log_contraction_launch_us",
         [](const GlobalView& v) { return log_of(v.device.contraction_launch_us); }},
-    // Not `step_us`, `group_us`, `padding_us`, `cut_us`: agents that were trained before have no such
-    // features.
+    // No `step_us`, `group_us`, `padding_us`, `cut_us`: agents trained earlier do not have these features.
     One{"device_log_view_us", [](const GlobalView& v) { return log_of(v.device.view_us); }},
     One{"device_views_are_free", [](const GlobalView& v) { return flag(v.device.views_are_free); }}};
 

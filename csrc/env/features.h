@@ -1,5 +1,4 @@
-// The features that an agent sees: one table for each array, a row says a feature's name and how it is
-// computed.
+// The features of an observation: one table per array; each row has a feature's name and how it is computed.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +12,23 @@ namespace rlopt {
 struct Action;
 struct ObservedEpisode;
 
-/// What the features of a node are computed from.
+/// Inputs of the features of a node.
 struct NodeView {
   const ObservedEpisode& episode;
   NodeId id;
   const Node& node;
   const NodeMetrics& price;
-  double depth;  // the longest way from an input, as a fraction of the graph's
+  double depth;  // the longest path from an input, as a fraction of the graph's longest
 };
 
-/// Of an edge: the value that an input slot reads.
+/// The same for an edge: the value that an input slot reads.
 struct EdgeView {
   const ObservedEpisode& episode;
   size_t slot;
   Value value;
 };
 
-/// Of the graph and the machine.
+/// The same for the graph and the machine.
 struct GlobalView {
   const ObservedEpisode& episode;
   const DeviceModel& device;
@@ -53,7 +52,7 @@ struct FeatureColumn {
 };
 const std::vector<FeatureColumn>& feature_columns();
 int num_columns(const std::string& array);
-/// Of the columns and of the operators that node ids stand for; the same in every process.
+/// Hash of the columns and of the operators that node ids stand for; the same in every process.
 uint64_t feature_hash();
 
 }  // namespace rlopt

@@ -1,4 +1,4 @@
-// What an agent sees, as flat arrays; features.h says what the numbers are.
+// Observations of an agent as flat arrays; features.h defines the numbers.
 #pragma once
 
 #include <cstdint>
@@ -8,37 +8,37 @@
 
 namespace rlopt {
 
-/// A candidate as an agent may choose it.
+/// A candidate that an agent may choose.
 struct Action {
   int substitution = -1;
   int location = 0;               // of the first member
-  std::vector<MatchPtr> members;  // one, or all of a symmetry class in the order in which they are applied
-  NodeMetrics delta;              // exact, of all members
+  std::vector<MatchPtr> members;  // one, or all of a symmetry class in order of application
+  NodeMetrics delta;              // exact, summed over all members
   uint64_t hash_delta = 0;
   int num_added = 0;
   int num_removed = 0;
-  bool is_visited = false;  // leads to a graph that the episode has seen
+  bool is_visited = false;  // leads to a graph that occurred before in the episode
   bool is_macro() const { return members.size() > 1; }
 };
 
-/// What of an episode is observed.
+/// The parts of an episode that are observed.
 struct ObservedEpisode {
   const RewriteState* state = nullptr;
   const std::vector<Action>* table = nullptr;
   NodeMetrics initial;
   double best_us = 0;
-  double steps_left = 0;  // as a fraction of the most steps
+  double steps_left = 0;  // as a fraction of the maximum number of steps
   std::vector<NodeId> order;
   size_t num_edges = 0;
   size_t num_matched = 0;  // node references of all candidates
 };
 
-/// Rows of all episodes together.
+/// Row counts of all episodes together.
 struct ObservationSizes {
   size_t episodes = 0, nodes = 0, edges = 0, candidates = 0, matched = 0;
 };
 
-/// Where to write. B episodes, N nodes, E edges, C candidates, M references from candidates to nodes.
+/// Output arrays. B episodes, N nodes, E edges, C candidates, M references from candidates to nodes.
 struct ObservationArrays {
   int64_t* node_offsets;       // [B + 1]
   int64_t* edge_offsets;       // [B + 1]
@@ -55,10 +55,10 @@ struct ObservationArrays {
   int64_t* matched;            // [M], rows of nodes
 };
 
-/// Counts the rows of an episode.
+/// Counts an episode's rows.
 void measure(ObservedEpisode& episode);
-/// Rows of one episode, which begin where `first` says, and where they end; of what candidates match only
-/// where each begins. Episodes may be written by several threads.
+/// Writes the rows of one episode, starting at `first`, and where each ends; for the nodes that candidates
+/// match, only where each begins. Several threads may write different episodes.
 void write(const ObservedEpisode& episode, const DeviceModel& device, const ObservationSizes& first,
            size_t num_edges, const ObservationArrays& arrays);
 

@@ -1,4 +1,4 @@
-// The checker of whole graphs: wiring, recorded uses, and types as inference gives them.
+// Checks whole graphs: wiring, recorded uses, and types against inference.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -304,7 +304,7 @@ Types infer_attention(const InferCall& call) {
   call.attr_flag("is_causal");
   const int64_t q_heads = call.attr_int("q_num_heads");
   const int64_t kv_heads = call.attr_int("kv_num_heads");
-  // Every operand as [batch, heads, length, head size].
+  // Reshapes every operand to [batch, heads, length, head size].
   const auto split_heads = [&call, rank](size_t i, int64_t heads) -> Dims {
     const Dims& dims = call.in(i).dims;
     if (rank == 4) return dims;

@@ -1,4 +1,4 @@
-// Types of operators that select by index, and of those that give shapes and constants.
+// Types of operators that select by index, or produce shapes and constants.
 #include <algorithm>
 
 #include "infer/rules.h"

@@ -8,7 +8,7 @@ namespace rlopt {
 
 namespace {
 
-// PyTorch and NumPy have no more dims. Inference makes texts of types for each dim, which takes rank * rank.
+// PyTorch and NumPy have no more dims. Inference formats types for each dim, which takes rank * rank.
 constexpr int kMaxRank = 64;
 
 Types dispatch(const InferCall& call, InferRule rule) {
@@ -230,7 +230,7 @@ std::string dims_str(const Dims& dims) {
 }
 
 std::string ints_str(const Ints& ints) {
-  // Made for each of n entries, to say what would be wrong with it: whole texts would take n * n.
+  // Built for each of n entries, for a possible error: whole texts would take n * n.
   constexpr size_t kMost = 16;
   if (ints.size() <= kMost) return attr_str(AttrValue(ints));
   const Ints first(ints.begin(), ints.begin() + kMost);
@@ -239,7 +239,7 @@ std::string ints_str(const Ints& ints) {
 }
 
 std::optional<Dim> broadcast_dim(const Dim& a, const Dim& b) {
-  // A symbol may be 1, so a symbol against another dim is only decided when both are the same polynomial.
+  // A symbol may be 1, so a symbol and another dim only broadcast provably if both are the same polynomial.
   if (a == b || b == Dim(1)) return a;
   if (a == Dim(1)) return b;
   return std::nullopt;

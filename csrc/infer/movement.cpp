@@ -14,8 +14,8 @@ Dim product(const Dims& dims) {
   return result;
 }
 
-/// The -1 of a Reshape: what `rest` (dims not copied) leaves for it. A quotient of symbols that may not be
-/// whole stays a named symbol.
+/// The -1 of a Reshape: the size that `rest` (dims not copied) leaves for it. A possibly inexact quotient of
+/// symbols becomes a named symbol.
 Dim inferred_dim(const InferCall& call, const Dims& rest, int64_t known) {
   call.require(known > 0, "no 0 beside -1", ints_str(call.attr_ints("shape")));
   const Dim total = product(rest);
@@ -30,7 +30,7 @@ std::string slice_str(int64_t bound) {
   return std::to_string(bound);
 }
 
-/// Length of dim[start:end:step] for a number.
+/// Length of dim[start:end:step] for a static dim.
 int64_t static_slice(int64_t dim, int64_t start, int64_t end, int64_t step) {
   const auto from_front = [dim](int64_t bound) { return bound < 0 ? bound + dim : bound; };
   if (step > 0) {
@@ -43,10 +43,10 @@ int64_t static_slice(int64_t dim, int64_t start, int64_t end, int64_t step) {
   return first <= last ? 0 : (first - last - 1) / -step + 1;
 }
 
-/// Where a bound of a slice with positive step falls in [0, dim], when that holds for every value of the
-/// symbols.
+/// A bound of a slice with positive step, clamped to [0, dim], if the result is the same for all values of
+/// the symbols.
 std::optional<Dim> clamped_bound(const Dim& dim, int64_t bound) {
-  // Exporters write "to the end" as a number that no dim reaches.
+  // Exporters write "to the end" as a number larger than any dim.
   if (bound >= std::numeric_limits<int32_t>::max()) return dim;
   if (bound >= 0) return is_at_least(dim, bound) ? std::optional<Dim>(bound) : std::nullopt;
   if (bound <= std::numeric_limits<int32_t>::min()) return Dim(0);
@@ -121,7 +121,7 @@ Types infer_squeeze(const InferCall& call) {
   for (size_t i = 0; i < x.dims.size(); ++i) {
     const bool is_named = std::find(axes.begin(), axes.end(), i) != axes.end();
     if (axes.empty()) {
-      // Without axes the rank would depend on what a symbol is.
+      // Without axes the rank would depend on a symbol's value.
       call.require(x.dims[i].is_static(), "axes, where a dim is symbolic", x.str());
       if (x.dims[i] == Dim(1)) continue;
     }
@@ -243,13 +243,13 @@ Types infer_pad(const InferCall& call) {
     if (mode != "constant") {
       call.require(begin >= 0 && end >= 0, "pads of at least 0 in mode " + mode, ints_str(pads));
       const int64_t most = std::max(begin, end);
-      // Reflection does not repeat the border; wrapping goes round at most once here.
+      // Reflection does not repeat the border; wrapping is limited to once around here.
       const int64_t needed = most == 0 ? 0 : mode == "reflect" ? most + 1 : mode == "wrap" ? most : 1;
       call.require(!dim.is_static() || dim.value() >= needed, "pads that the input can fill in mode " + mode,
                    ints_str(pads) + " of " + call.in(0).str());
     }
     const Dim size = dim + begin + end;
-    // Cropping from both sides must not meet: each side has to find what it removes.
+    // Crops from both sides must not overlap: each side has to find the elements it removes.
     const bool fits = is_at_least(dim + std::min<int64_t>(begin, 0) + std::min<int64_t>(end, 0), 0);
     call.require(fits || !dim.is_static(), "pads that crop no more than there is", ints_str(pads));
     type.dims[i] = size;

@@ -10,7 +10,7 @@ namespace rlopt {
 
 namespace {
 
-/// Recursive descent over the tokens of one graph.
+/// Recursive-descent parser of one graph's tokens.
 class GraphParser {
  public:
   explicit GraphParser(const std::string& text) : tokens_(tokenize(text)) {}
@@ -54,7 +54,7 @@ class GraphParser {
   [[noreturn]] void fail(const std::string& expected) const {
     throw ParseError(where(peek().line) + "expected " + expected + ", got '" + peek().text + "'");
   }
-  /// What it throws names the line.
+  /// Adds the line to errors thrown by `make`.
   template <class Make>
   static auto at_line(int line, const Make& make) {
     try {

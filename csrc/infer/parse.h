@@ -1,4 +1,4 @@
-// Graphs from SSA text; the types of operators are inferred, not written.
+// Parses graphs from SSA text; operators' types are inferred, not written.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace rlopt {
 
-/// Reads what `print_graph` prints. Throws ParseError or TypeError naming the line.
+/// Reads the output of `print_graph`. Throws ParseError or TypeError with the line.
 Graph parse_graph(const std::string& text);
 
 }  // namespace rlopt

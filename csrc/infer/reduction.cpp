@@ -12,12 +12,12 @@ bool contains(const std::vector<size_t>& axes, size_t axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-/// Number of windows along one dim. `room` is what the padded input leaves beside one window.
+/// Number of windows along one dim. `room` is the padded input size minus one window.
 Dim count_windows(const InferCall& call, const Dim& input, const Dim& room, int64_t reach, int64_t begin,
                   int64_t end, int64_t stride) {
   if (!call.attr_flag("ceil_mode")) return room.floor_div(stride) + 1;
   const Dim count = (room + (stride - 1)).floor_div(stride) + 1;
-  // A window that would start in the padding after the input is left out. It cannot when the stride is small.
+  // A window that would start in the padding after the input is dropped. With a small stride there is none.
   if (stride <= reach - end) return count;
   if (count.is_static()) return (count.value() - 1) * stride >= input.value() + begin ? count - 1 : count;
   return Dim::symbol("windows(" + input.str() + "," + std::to_string(reach) + "," + std::to_string(stride) +
@@ -41,7 +41,7 @@ Types infer_pool(const InferCall& call) {
   TensorType type{x.dtype, true, {x.dims[0], x.dims[1]}};
   for (size_t i = 0; i < rank; ++i) {
     const int64_t reach = (Dim(kernel[i] - 1) * window.dilations[i] + 1).value();
-    // A window that saw padding alone would have no maximum and no mean.
+    // A window with only padding would have no maximum and no mean.
     call.require(window.begins[i] < reach && window.ends[i] < reach, "pads below the window's size",
                  ints_str(call.attr_ints("pads")));
     const Dim room = x.dims[i + 2] + window.begins[i] + window.ends[i] - reach;

@@ -1,5 +1,4 @@
-// Inside of shape inference: what the rule functions share, and the geometry that the reference shares with
-// them.
+// Internals of shape inference: helpers of the rule functions, and the geometry shared with the reference.
 #pragma once
 
 #include <optional>
@@ -10,7 +9,7 @@
 
 namespace rlopt {
 
-/// One question to inference: operator, attributes, types of the inputs.
+/// One inference call: operator, attributes, input types.
 class InferCall {
  public:
   InferCall(Op op, const Attrs& attrs, const std::vector<const TensorType*>& inputs);
@@ -30,7 +29,7 @@ class InferCall {
   const Floats& attr_floats(const std::string& name) const {
     return std::get<Floats>(attrs_.get(info_, name));
   }
-  /// An attribute that means false or true.
+  /// A boolean attribute.
   bool attr_flag(const std::string& name) const;
 
   /// Throws TypeError "<operator>: expected <expected>, got <got>".
@@ -50,9 +49,9 @@ class InferCall {
   void require_broadcasts_to(size_t i, const Dims& dims) const;
   /// `axis` counted from the front, 0 <= result < rank.
   size_t axis(int64_t axis, int rank) const;
-  /// All of them from the front, without repeats.
+  /// All of `axes` counted from the front, without repeats.
   std::vector<size_t> axes(const Ints& axes, int rank) const;
-  /// Dims of the broadcast of both.
+  /// Dims after broadcasting both.
   Dims broadcast(const Dims& a, const Dims& b) const;
 
  private:
@@ -63,9 +62,9 @@ class InferCall {
 
 std::string dims_str(const Dims& dims);
 std::string ints_str(const Ints& ints);
-/// The broadcast of two dims, or nothing when they do not (provably) broadcast.
+/// The broadcast of two dims, or nothing if they do not (provably) broadcast.
 std::optional<Dim> broadcast_dim(const Dim& a, const Dim& b);
-/// True when the dim is at least `bound` whatever non-negative values its symbols take.
+/// Whether the dim is at least `bound` for all non-negative values of its symbols.
 bool is_at_least(const Dim& dim, int64_t bound);
 
 /// Strides, pads and dilations of a window over `rank` spatial dims, defaults filled in.
@@ -75,17 +74,17 @@ struct Window {
   Ints ends;    // padding after
   Ints dilations;
 };
-/// Throws TypeError when a list has the wrong length or a value out of range.
+/// Throws TypeError if a list has the wrong length or a value out of range.
 Window make_window(const std::string& op, size_t rank, const Ints& strides, const Ints& pads,
                    const Ints& dilations);
 
-/// A parsed Einsum equation; labels are numbers, those of an ellipsis included.
+/// A parsed Einsum equation; labels are numbers, including those of an ellipsis.
 struct Einsum {
   std::vector<std::vector<int>> inputs;
   std::vector<int> output;
   int num_labels = 0;
 };
-/// Throws TypeError when the equation is malformed or does not fit the ranks.
+/// Throws TypeError if the equation is malformed or does not fit the ranks.
 Einsum parse_einsum(const std::string& equation, const std::vector<int>& ranks);
 
 /// Epilogue functions of the fused operators.

@@ -1,4 +1,4 @@
-// Memory for what lives at different times.
+// A memory arena for values with different lifetimes.
 #pragma once
 
 #include <algorithm>
@@ -7,14 +7,14 @@
 
 namespace rlopt::kernels {
 
-/// Blocks of the arena begin at cache lines, in floats.
+/// Blocks of the arena start on cache lines; size of a line in floats.
 constexpr int64_t kLineOfArena = 16;
 
-/// Hands out parts of the arena, the lowest that is free.
+/// Allocates blocks of the arena: first fit, lowest free offset.
 class Arena {
  public:
   int64_t take(int64_t size) {
-    // What is empty takes a line too: no two blocks begin at the same place.
+    // An empty block takes a line too, so that no two blocks start at the same offset.
     size = (std::max<int64_t>(size, 1) + kLineOfArena - 1) / kLineOfArena * kLineOfArena;
     int64_t at = kLineOfArena;
     for (const auto& [begin, end] : taken_) {
@@ -29,7 +29,7 @@ class Arena {
   int64_t most() const { return most_ + kLineOfArena; }
 
  private:
-  std::map<int64_t, int64_t> taken_;  // from where to where
+  std::map<int64_t, int64_t> taken_;  // from begin to end of each block
   int64_t most_ = 0;
 };
 

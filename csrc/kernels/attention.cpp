@@ -13,21 +13,21 @@ namespace rlopt::kernels {
 
 namespace {
 
-/// Floats of a thread's scratch, 4 MB: beyond it keys and values would come from memory for each block.
+/// Floats of a thread's scratch, 4 MB. With more, each block would read keys and values from memory.
 constexpr int64_t kMostAttentionScratch = 1 << 20;
 
-/// A thread has so many multiplications at least, and a unit of its work an eighth of all that it has.
+/// Minimum multiplications per thread. A thread's work is split into units of an eighth of its total.
 constexpr double kLeastOfThread = 5e4;
 constexpr int64_t kUnitsOfThread = 8;
 
-/// Whether the numbers of a row follow on each other.
+/// Whether the numbers of a row are contiguous.
 bool has_rows(const Shape& shape) { return shape.is_empty() || shape.sizes[3] == 1 || shape.strides[3] == 1; }
 
 AttentionOperand operand(const Shape& shape) {
   return {nullptr, shape.strides[0], shape.strides[1], shape.strides[2]};
 }
 
-/// Floats of scratch of a thread.
+/// Floats of scratch per thread.
 int64_t scratch_of_thread(int64_t keys, int64_t size, int64_t value_size, Element element) {
   return AttentionScratch(keys, size, value_size, element, kernels(element)->vector_size).size;
 }

@@ -1,8 +1,8 @@
-// Attention: softmax(q k^T * scale + mask) v of each head, in blocks of queries. Of bfloat16 weights are
-// rounded to it before they are multiplied by values, as ATen does it; all else is float32.
+// Attention: softmax(q k^T * scale + mask) v of each head, in blocks of queries. For bfloat16 the weights are
+// rounded to bfloat16 before they are multiplied by the values, as in ATen; everything else is float32.
 //
-// A block's scores stay in a core's caches from the first product to the second, so no matrix of all of them
-// is written; as in Rabe and Staats 2021 (arXiv:2112.05682), but whole rows, as they fit.
+// A block's scores stay in a core's caches from the first product to the second, so the full score matrix is
+// never written. This follows Rabe and Staats 2021 (arXiv:2112.05682), but with whole rows, since they fit.
 #pragma once
 
 #include <optional>
@@ -11,32 +11,32 @@
 
 namespace rlopt::kernels {
 
-/// Strides are in elements. What follows on each other are the numbers of a row.
+/// Strides are in elements. The numbers of a row are contiguous.
 struct AttentionOperand {
   const void* data;
   int64_t of_batch, of_head, of_row;
 };
 
 struct Attention {
-  int64_t batches, heads, key_heads;  // as many queries' heads to each head of keys and values
+  int64_t batches, heads, key_heads;  // the number of query heads is a multiple of the number of key heads
   int64_t queries, keys, size, value_size;
   AttentionOperand q, k, v;
-  AttentionOperand mask;   // added to scores; data is null where there is none
-  int64_t of_mask_column;  // 1, or 0 where all keys have the same
+  AttentionOperand mask;   // added to the scores; data is null if there is no mask
+  int64_t of_mask_column;  // 1, or 0 if all keys share one number
   void* out;
-  int64_t of_out_head, of_out_row;  // strides of the result; its batches follow on each other
-  bool is_causal;                   // a query sees the keys up to its own place
+  int64_t of_out_head, of_out_row;  // strides of the result; its batches are contiguous
+  bool is_causal;                   // a query sees only the keys up to its own position
   float scale;
   Element element;
 };
 
-/// Queries that are computed at a time.
+/// Queries per block.
 constexpr int64_t kAttentionRows = 28;
 
-/// How a thread's scratch is shared out, in floats, from where a cache line begins: scores of some queries,
-/// packed keys, and packed values.
+/// Layout of a thread's scratch, in floats from the start of a cache line: scores of some queries, packed
+/// keys, and packed values.
 struct AttentionScratch {
-  int64_t stride;  // from a row of scores to the next: all keys, in whole vectors
+  int64_t stride;  // between rows of scores: all keys, rounded up to whole vectors
   int64_t steps;   // over all keys
   int64_t keys, values, size;
 
@@ -48,12 +48,12 @@ struct AttentionScratch {
         size(values + steps * ((value_size + vector - 1) / vector * vector) + kSlack) {}
 
  private:
-  static constexpr int64_t kSlack = 16;  // up to where a cache line begins
+  static constexpr int64_t kSlack = 16;  // for alignment to a cache line
 };
 
-/// Whether the kernel is quicker than ATen's for a head of such sizes: keys and values are packed first,
-/// which takes as long as what is computed with them for some dozens of queries. With AVX2 there is none. Of
-/// bfloat16 the size of a head has to be even.
+/// Whether the kernel is faster than ATen's for a head of these sizes. Keys and values are packed first,
+/// which takes as long as computing some dozens of queries with them. There is no kernel for AVX2. For
+/// bfloat16 the head size has to be even.
 bool takes_attention(int64_t queries, int64_t keys, int64_t size, int64_t value_size, Element element);
 
 struct AttentionCall {
@@ -61,16 +61,16 @@ struct AttentionCall {
   Shape result;  // [batch, head, query, value]
 };
 
-/// Nothing where the operands do not lie as they are read, or `takes_attention` says no. Throws
-/// std::invalid_argument where they do not fit together.
+/// Returns nothing if the operands' layout is not supported or `takes_attention` is false. Throws
+/// std::invalid_argument if they do not fit together.
 ///
 /// `q` [batch, heads, queries, size], `k` [batch, key heads, keys, size], `v` [batch, key heads, keys, value
-/// size]. The result lies so too, or, where it is not by heads, as [batch, queries, heads, value size].
-/// `mask`, which may be null, as [batch, heads, queries, keys] or with ones in place of these.
+/// size]. The result has the same layout or, unless `is_by_heads`, is laid out as [batch, queries, heads,
+/// value size]. `mask`, which may be null, is [batch, heads, queries, keys]; any of these sizes may be one.
 std::optional<AttentionCall> attention_of(const Shape& q, const Shape& k, const Shape& v, const Shape* mask,
                                           bool is_causal, float scale, bool is_by_heads);
 
-/// All of it, in threads of the OpenMP that is loaded. Throws std::bad_alloc.
+/// Runs the whole call in the threads of the loaded OpenMP. Throws std::bad_alloc.
 void attend(const Attention& given, int num_threads);
 
 }  // namespace rlopt::kernels

@@ -10,15 +10,15 @@ namespace {
 
 constexpr int64_t kLine = kLineOfArena * sizeof(float);  // bytes
 
-/// Bytes of what lies between: with fewer nothing was gained on two threads of an AMD EPYC (Zen 4, 1 MiB of
-/// second cache to a core).
+/// Minimum bytes of the intermediate. With fewer there was no gain on two threads of an AMD EPYC (Zen 4, 1
+/// MiB of L2 per core).
 constexpr int64_t kLeast = 1 << 20;
 
-/// Bytes of one band of it, at most; where it has no more than kEnoughOfBand, smaller ones are not tried.
+/// Maximum bytes of one row tile of it. Once tiles are at most kEnoughOfBand, smaller ones are not tried.
 constexpr int64_t kMostOfBand = 1 << 19, kEnoughOfBand = 1 << 18;
 
-/// Multiplications for each float of what lies between that computing some rows twice may cost: half of what
-/// writing and reading it in the third cache takes (kWaitOfThird of phases.cpp, twice).
+/// Maximum cost of computing overlapping rows twice, in multiplications per float of the intermediate: half
+/// of what writing and reading it in L3 costs (kWaitOfThird of phases.cpp, twice).
 constexpr double kMostTwice = 4;
 
 struct Rows {
@@ -29,8 +29,8 @@ Rows share_of_rows(int64_t rows, int64_t band, int64_t count) {
   return {rows * band / count, rows * (band + 1) / count};
 }
 
-/// Of the second input, those that so many rows of its result see; the first may lie above the image, and all
-/// of them outside: then the first call makes nothing, and the second one reads nothing.
+/// The rows of the second input that some rows of its result see. The first may lie above the image, and all
+/// of them outside: then the first call computes nothing and the second reads nothing.
 Rows seen_by(const Convolution& behind, Rows out) {
   const int64_t reach = (behind.kernel_height - 1) * behind.dilation_y;
   return {out.first * behind.stride_y - behind.pad_y,
@@ -63,7 +63,7 @@ Bands bands_of(const Convolution& first, const Convolution& behind, int num_thre
   const int64_t row = behind.row_stride * bytes_of(first.element);
   if (row * behind.height < kLeast) return {};
   Bands found;
-  // As many for each thread, two at least, and as small as may be.
+  // The same number of tiles for each thread, at least two, and tiles as small as allowed.
   for (int64_t count = 2 * num_threads; count <= behind.out_height; count += num_threads) {
     int64_t most = 0, all = 0;
     for (int64_t band = 0; band < count; ++band) {
@@ -85,7 +85,7 @@ Offsets cut(Convolution& first, Convolution& behind, int64_t band, int64_t count
   first.width = first.out_width = (rows.last - rows.first) * behind.width;
   behind.height = rows.last - rows.first;
   behind.out_height = out.last - out.first;
-  behind.pad_y = rows.first - seen.first;  // below zero where all rows lie below the image: none is read
+  behind.pad_y = rows.first - seen.first;  // negative if all rows lie below the image: none is read
   const int64_t bytes = bytes_of(first.element);
   return {rows.first * behind.width * first.pixel_stride * bytes,
           out.first * behind.out_width * behind.out_pixel_stride * bytes};

@@ -1,26 +1,28 @@
-// A 1 x 1 convolution and a depthwise one, or one of small groups, behind it, band by band: some rows of what
-// lies between them are computed and read while they are in the cache of one core, and nobody waits for all
-// of them.
+// Fuses a 1 x 1 convolution and the following convolution, depthwise or of small groups, by row tiles (bands
+// in the code): the rows of the intermediate are read while they are still in the cache of the core that
+// computed them, and no barrier is needed.
 #pragma once
 
 #include "kernels/convolution.h"
 
 namespace rlopt::kernels {
 
-/// How rows of the second result are cut; `count` 0: not at all. `floats` has room for what lies between.
+/// How the rows of the second result are cut into row tiles. `count` 0: no fusion. `floats` is the size of
+/// the intermediate of one tile.
 struct Bands {
   int64_t count = 0, floats = 0;
 };
 
-/// For convolutions of one image each. What lies between is large, and few of its rows are computed twice.
+/// For convolutions of one image each. Requires a large intermediate and few rows that are computed twice.
 Bands bands_of(const Convolution& first, const Convolution& behind, int num_threads);
 
-/// In bytes, from where the first input and the second result begin.
+/// In bytes, from the start of the first input and of the second result.
 struct Offsets {
   int64_t in, out;
 };
 
-/// Makes one band of both calls, of which the first was made one row (`convolution_work` does so).
+/// Narrows both calls to one row tile. The first call has to be reshaped to one row before
+/// (`convolution_work` does so).
 Offsets cut(Convolution& first, Convolution& behind, int64_t band, int64_t count);
 
 inline const void* moved(const void* from, int64_t bytes) { return static_cast<const char*>(from) + bytes; }

@@ -13,13 +13,14 @@ namespace rlopt::kernels {
 
 namespace {
 
-/// Multiplications of sums that take as long as one of the unit, as splitting a number, as writing a result,
-/// and as reading one number of a weight, of 6 bytes, from memory. Fitted by hand to times of one thread of
-/// an Intel Xeon (family 6, model 207), such as `python -m baselines.kernels --what methods --threads 1`
-/// takes. The first is 0.5 there, and 1.2 where the other thread of the core is busy with something else.
+/// Cost, in multiplications of the direct method, of one multiplication of the unit, of splitting a number,
+/// of writing a result, and of reading one number of a weight (6 bytes) from memory. Fitted by hand to
+/// single-thread times on an Intel Xeon (family 6, model 207), as measured by `python -m baselines.kernels
+/// --what methods --threads 1`. The first is 0.5 there, and 1.2 when the sibling hyperthread is busy with
+/// something else.
 constexpr double kMultiply = 0.6, kSplit = 28, kWrite = 30, kRead = 1.5 * kReadOfWeight;
 
-/// Rows of blocks in a part of a thread's share, and columns: few where what they read is split once.
+/// Rows and columns of blocks in a part of a thread's share: few columns if the left operand is split once.
 constexpr int64_t kRowsOfPart = 2, kColumnsOfPart = 12, kFewColumnsOfPart = 2;
 
 constexpr int64_t kPairs = kSplitStep / 2;
@@ -36,8 +37,8 @@ float number_of(uint32_t bits) {
   return value;
 }
 
-/// The power of two that is about the largest of some numbers, and one at most: what stands beside a number
-/// that is as large as a float can be would be lost. One, too, where some are not finite: no result is, then.
+/// The power of two closest to the largest magnitude, and at most one: next to a number as large as a float
+/// can be, the others would be lost. One, too, if some are not finite: then no result is finite anyway.
 float power_of(const float* from, int64_t count) {
   constexpr int kLeast = -120;
   float most = 0;
@@ -55,7 +56,7 @@ void split_numbers(const float* from, int64_t stride, int64_t count, double inve
   for (int64_t i = 0; i < count; ++i) {
     const int shift = i < kPairs ? 0 : 16;
     auto rest = static_cast<float>(static_cast<double>(from[i * stride]) * inverse);
-    if (!std::isfinite(rest)) {  // all of it in one part, whose first bits say what it is
+    if (!std::isfinite(rest)) {  // all in one part, whose first bits tell infinity from NaN
       words[0][i % kPairs] |= (std::isnan(rest) ? 0x7fc0U : bits_of(rest) >> 16) << shift;
       continue;
     }
@@ -94,7 +95,7 @@ void pack_bf16x3(const float* weight, const float* bias, int64_t out_channels, i
   if (bias != nullptr) std::memcpy(packed, bias, static_cast<size_t>(out_channels) * sizeof(float));
   float* const powers = packed + columns * kSplitBlock;
   auto* const words = reinterpret_cast<uint32_t*>(powers + columns * kSplitBlock);
-  constexpr int64_t kHalf = 16 * kPairs, kPart = 2 * kHalf;  // words of 32 bits
+  constexpr int64_t kHalf = 16 * kPairs, kPart = 2 * kHalf;  // 32-bit words
   const auto pack_output = [&](int64_t out) {
     const float* const row = weight + out * in_channels * num_taps;
     uint32_t* to = words + out / kSplitBlock * num_taps * steps_of_tap * kSplitParts * kPart +
@@ -111,7 +112,7 @@ void pack_bf16x3(const float* weight, const float* bias, int64_t out_channels, i
       }
     }
   };
-  for_each_piece(columns, num_threads, [&](int64_t column) {  // no two of them write into one line of a cache
+  for_each_piece(columns, num_threads, [&](int64_t column) {  // no two pieces share a cache line
     const int64_t first = column * kSplitBlock;
     for (int64_t out = first; out < std::min(first + kSplitBlock, out_channels); ++out) pack_output(out);
   });
@@ -119,14 +120,14 @@ void pack_bf16x3(const float* weight, const float* bias, int64_t out_channels, i
 
 namespace {
 
-/// How often each number of the left operand is split, by all threads together.
+/// How often each number of the left operand is split, summed over all threads.
 int64_t num_splits(const Bf16x3Grid& grid, int num_threads) {
   if (grid.shares_rows) return (grid.columns + grid.num_columns() - 1) / grid.num_columns();
   const auto threads = std::min<int64_t>(num_threads, grid.columns);
   return grid.is_split_once ? threads : std::max(threads, grid.columns / kColumnsOfPart);
 }
 
-/// How much longer the threads take than if they shared out all blocks evenly.
+/// Load imbalance: how much longer the threads take than with an even split of all blocks.
 double unevenness(const Bf16x3Grid& grid, int num_threads) {
   const int64_t blocks = grid.shares_rows ? grid.rows : grid.columns;
   const auto threads = std::min<int64_t>(num_threads, blocks);

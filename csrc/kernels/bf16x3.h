@@ -1,55 +1,56 @@
-// Dense convolutions and products of float32 in the matrix unit of the processor (Intel's AMX), which
-// multiplies numbers of bfloat16 and sums up in float32.
+// Dense convolutions and products of float32 on the processor's matrix unit (Intel's AMX), which multiplies
+// bfloat16 numbers and accumulates in float32.
 //
-// A float32 is the sum of three numbers of bfloat16: 24 bits of a significand are three times 8. Of the nine
-// products of the parts of two numbers the six largest are summed up; the others are less than 2^-25 of the
-// whole each, and so less than what float32 rounds (Henry, Tang and Heinecke 2019, arXiv:1904.06376; the
-// scheme is known as bf16x3). So the error is that of a sum in float32. A matrix unit does sixteen times the
-// multiplications of the vectors, and this way needs six of them.
+// A float32 is the sum of three bfloat16 numbers: a significand of 24 bits is three times 8. Of the nine
+// products of the parts of two numbers the six largest are summed; each of the others is less than 2^-25 of
+// the whole, and so less than the rounding of float32 (Henry, Tang and Heinecke 2019, arXiv:1904.06376; the
+// scheme is known as bf16x3). So the error is that of a float32 sum. A matrix unit does sixteen times the
+// multiplications of the vector units, and this method needs six of them per product.
 //
-// The unit takes what is smaller than 2^-126 for zero. So weights of an output that are all smaller than one
-// are multiplied by a power of two, such that the largest is about one, and a row of the left operand whose
-// largest number is too small or too large is computed as sums of products of float32. So is a row of a block
-// with a result that is not finite: of infinities only the first part means something.
+// The unit flushes magnitudes below 2^-126 to zero. So if all weights of an output are smaller than one, they
+// are multiplied by a power of two that brings the largest close to one, and rows of the left operand whose
+// largest number is too small or too large are computed directly in float32. So are rows of a block with a
+// result that is not finite: only the first part of an infinity is meaningful.
 #pragma once
 
 #include "kernels/job.h"
 
 namespace rlopt::kernels {
 
-/// Rows and columns of a block of results: two tiles of the unit along each side.
+/// Rows and columns of a block of results: two tiles of the unit in each direction.
 constexpr int64_t kSplitBlock = 32;
 
-/// So many terms of a sum are multiplied by one instruction.
+/// Terms of a sum that one instruction multiplies.
 constexpr int64_t kSplitStep = 32;
 
-/// A float32 has so many parts.
+/// Parts that a float32 is split into.
 constexpr int64_t kSplitParts = 3;
 
-/// Words of 16 bits that one step reads of one operand, for one block of results.
+/// 16-bit words of one operand that one step reads for one block of results.
 constexpr int64_t kSplitWords = kSplitParts * kSplitBlock * kSplitStep;
 
-/// Bounds for the largest number of a row, if it is not zero. Above the lower one a product that the unit
-/// takes for zero is less than 2^-46 of that of the row's largest number and the output's largest weight.
-/// Below the upper one no part is infinite; infinities and NaN are above it, which must not be split: some
-/// NaN would be split into zeros.
+/// Bounds for the largest number of a row, if it is not zero. Above the lower bound, a product that the unit
+/// flushes to zero is less than 2^-46 of the product of the row's largest number and the output's largest
+/// weight. Below the upper bound no part is infinite. Infinities and NaN are above it and must not be split:
+/// some NaN would be split into zeros.
 constexpr float kSmallestSplit = 0x1p-80F, kLargestSplit = 0x1p+120F;
 
-/// How a convolution is cut into blocks.
+/// Cache blocking of a convolution.
 struct Bf16x3Grid {
-  /// Rows of blocks and steps that are multiplied at a time: both operands stay in the second cache then.
+  /// Rows of blocks, and steps, that are multiplied at a time, so that both operands stay in L2.
   static constexpr int64_t kMostBlocks = 8, kFewBlocks = 4, kMostSteps = 36;
-  /// Columns of blocks whose sums are kept from some steps to the next.
+  /// Columns of blocks whose sums are kept across pieces of the steps.
   static constexpr int64_t kMostColumns = 16;
-  /// Rows of blocks times steps that a thread splits for all columns, 4 MB, and that all of them do.
+  /// Maximum rows of blocks times steps that a thread splits for all columns, 4 MB, and maximum over all
+  /// threads.
   static constexpr int64_t kMostSplit = 680, kMostSplitOfAll = 2 * kMostSplit;
-  /// So many rows of blocks are enough for the threads to share out rows.
+  /// Minimum rows of blocks for which the threads share out rows.
   static constexpr int64_t kManyRows = 16;
 
-  int64_t pixels, rows, columns;  // `rows` and `columns` of blocks
+  int64_t pixels, rows, columns;  // `rows` and `columns` count blocks
   int64_t steps_of_tap, steps;
-  bool shares_rows;    // whether threads share out rows, or else columns
-  bool is_split_once;  // whether each thread splits all of the left operand once, for all columns
+  bool shares_rows;    // whether threads share out rows; otherwise columns
+  bool is_split_once;  // whether each thread splits the whole left operand once, for all columns
 
   Bf16x3Grid(const Convolution& given, int num_threads)
       : pixels(given.images * given.out_height * given.out_width),
@@ -61,12 +62,12 @@ struct Bf16x3Grid {
         is_split_once(!shares_rows && rows * steps <= std::min(kMostSplit, kMostSplitOfAll / num_threads)) {}
 
   int64_t num_pieces() const { return (steps + kMostSteps - 1) / kMostSteps; }
-  /// The steps of a piece; all pieces have about equally many.
+  /// The steps of a piece; all pieces have about the same number.
   Share piece(int64_t at) const {
     return share_of(steps, static_cast<int>(at), static_cast<int>(num_pieces()));
   }
 
-  /// Rows of blocks that are multiplied at a time, and columns.
+  /// Rows and columns of blocks that are multiplied at a time.
   int64_t num_blocks() const {
     const int64_t fitting = kFewBlocks * kMostSteps / steps;
     return std::min(rows, std::clamp(fitting, kFewBlocks, kMostBlocks));
@@ -76,7 +77,7 @@ struct Bf16x3Grid {
   /// Rows of blocks that are split at a time.
   int64_t num_split() const { return is_split_once ? rows : num_blocks(); }
 
-  /// Floats of scratch: split rows, and sums.
+  /// Floats of scratch: split rows and sums.
   int64_t split_size() const {
     return num_split() * (is_split_once ? steps : std::min(steps, kMostSteps)) * kSplitWords / 2;
   }
@@ -84,27 +85,27 @@ struct Bf16x3Grid {
     return (num_pieces() > 1 ? num_blocks() * num_columns() : 1) * kSplitBlock * kSplitBlock;
   }
   int64_t scratch_size() const {
-    constexpr int64_t kSlack = 16;  // up to where a cache line begins
+    constexpr int64_t kSlack = 16;  // for alignment to a cache line
     return sums_size() + split_size() + num_split() * kSplitBlock + kSlack;
   }
 };
 
-/// Whether this machine and a convolution are such that it can be computed so. With a few channels it could,
-/// but they need not lie next to each other then.
+/// Whether this machine and a convolution support the method. A few channels would work too, but then they
+/// need not be contiguous.
 bool takes_bf16x3(int64_t groups, int64_t channels, Element element);
 
-/// Throws std::invalid_argument where it cannot.
+/// Throws std::invalid_argument if the method does not apply.
 void check_bf16x3(int64_t groups, int64_t channels, Element element);
 
-/// Floats of a split weight, with its bias and powers of two.
+/// Floats of a split weight with its bias and powers of two.
 int64_t bf16x3_size(int64_t out_channels, int64_t in_channels, int64_t num_taps);
 
-/// Writes bias[out], power[out], and weight[out, in, tap] over these powers: [column of blocks, step, part,
-/// half of a block, 16 pairs of terms, 16 outputs]. `packed` is zero.
+/// Writes bias[out], power[out], and the weight[out, in, tap] divided by these powers: [column of blocks,
+/// step, part, half of a block, 16 pairs of terms, 16 outputs]. `packed` has to be zeroed.
 void pack_bf16x3(const float* weight, const float* bias, int64_t out_channels, int64_t in_channels,
                  int64_t num_taps, int num_threads, float* packed);
 
-/// How long it takes so many threads together, in multiplications of sums.
+/// Estimated time with this many threads, in multiplications of the direct method.
 double time_of_bf16x3(const Convolution& given, int num_threads);
 
 Work bf16x3_work(const Convolution& given, int num_threads);

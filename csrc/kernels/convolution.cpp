@@ -16,14 +16,15 @@ namespace {
 
 alignas(64) const float zeros[kMaxChannels] = {};
 
-/// Below this many multiplications for each thread, waking it takes longer than its part.
+/// Minimum multiplications per thread: below, waking it takes longer than its part.
 constexpr double kLeastOfThread = 5e4;
 
-/// A part of a share has so many multiplications at least, some 10 us: threads ask each other for it.
+/// Minimum multiplications of a part of a share, some 10 us: threads steal work part by part.
 constexpr double kLeastOfPart = 5e5;
 constexpr int kMostParts = 8;
 
-/// Parts of a dense convolution have so many pixels of a panel, or all: each reads the panel's weights.
+/// Minimum pixels of a panel in a part of a dense convolution (or all pixels): each part reads the panel's
+/// weights.
 constexpr int64_t kPixelsOfPart = 96;
 
 }  // namespace
@@ -51,20 +52,20 @@ bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups, Ele
     return false;
   if (groups == 1) return true;
   if (is_by_lanes(out_channels, in_channels, groups)) return out_channels >= kLeastChannels;
-  // With one vector of outputs, finding the pixels takes too long: oneDNN is quicker there.
+  // With one vector of outputs, computing the pixels' addresses takes too long: oneDNN is faster there.
   return out_channels / groups > kernels(element)->vector_size;
 }
 
 namespace {
 
-/// Of one group.
+/// For one group.
 int64_t dense_size(int64_t outputs, int64_t inputs, int64_t num_taps, Element element) {
   const Kernels& ours = *kernels(element);
   return Panels(outputs, ours.vector_size, ours.widest_panel)
       .packed_size(num_steps(num_taps, inputs, element), ours.vector_size);
 }
 
-/// Of all groups: [out], then [tap, in, out], or [tap, pair, out, in of the pair].
+/// For all groups: [out], then [tap, in, out], or [tap, pair, out, in of the pair].
 void pack_by_lanes(const float* weight, const float* bias, const WeightLayout& layout, float* packed) {
   const int64_t outputs = layout.out_channels, inputs = layout.in_channels / layout.groups;
   const int64_t of_term = inputs_of_term(layout), terms = inputs / of_term, num_taps = layout.num_taps();
@@ -78,7 +79,7 @@ void pack_by_lanes(const float* weight, const float* bias, const WeightLayout& l
                      ((tap * terms + in / of_term) * outputs + out) * of_term + in % of_term);
 }
 
-/// Of a depthwise weight: [out], then [pair of rows, column, out, row of the pair].
+/// For a depthwise weight: [out], then [pair of rows, column, out, row of the pair].
 void pack_paired_rows(const float* weight, const float* bias, const WeightLayout& layout, float* packed) {
   const int64_t outputs = layout.out_channels, height = layout.kernel_height, width = layout.kernel_width;
   if (bias != nullptr) std::memcpy(packed, bias, static_cast<size_t>(outputs) * sizeof(float));
@@ -90,9 +91,9 @@ void pack_paired_rows(const float* weight, const float* bias, const WeightLayout
                      2 * ((y / 2 * width + x) * outputs + out) + y % 2);
 }
 
-/// Of all groups, each a bias and a weight in panels: [tap, in, out of the panel], or [tap, pair of ins, out,
-/// in of the pair]. Some panels at a time, each a few inputs at a time, so that the lines of the cache that
-/// outputs share stay there until all of them have written into them.
+/// For all groups, each a bias and a weight in panels: [tap, in, out of the panel], or [tap, pair of ins,
+/// out, in of the pair]. Cache blocking: some panels at a time and a few inputs at a time, so that cache
+/// lines that outputs share stay cached until all of them have been written.
 void pack_dense(const float* weight, const float* bias, const WeightLayout& layout, int64_t size,
                 int num_threads, float* packed) {
   constexpr int64_t kInputs = 16;
@@ -145,7 +146,8 @@ size_t packed_size(const WeightLayout& layout) {
 
 void pack(const float* weight, const float* bias, const WeightLayout& layout, int num_threads,
           float* packed) {
-  // What no number is written to is zero. In the threads that write then: a page is the first one's to touch.
+  // Zeroes what no number is written to, in the threads that write later: pages are placed at
+  // first touch.
   constexpr int64_t kZeros = 1 << 16;
   const auto floats = static_cast<int64_t>(packed_size(layout));
   for_each_piece((floats + kZeros - 1) / kZeros, num_threads, [&](int64_t piece) {
@@ -179,22 +181,22 @@ double outputs_of(const Convolution& given, int64_t channels) {
   return static_cast<double>(given.images * given.out_height * given.out_width * channels);
 }
 
-/// In multiplications that take as long, with reading the weights.
+/// In multiplications of the direct method, including the reading of the weights.
 double time_of_sums(const Convolution& given) {
   const auto pixels = static_cast<double>(given.images * given.out_height * given.out_width);
   return (pixels + kReadOfWeight) * static_cast<double>(num_steps(given) * given.out_channels);
 }
 
-/// Where each output pixel reads one pixel, and all of them lie in one row: the images as one image.
+/// If each output pixel reads one pixel, and all of them lie in one row: the images as one image.
 Convolution of_one_row(const Convolution& given) {
   const bool is_pixel = given.num_taps() == 1 && given.pad_y == 0 && given.pad_x == 0;
-  // With zeros behind it an image may have as many windows as pixels, and steps between them.
+  // If the image is padded with zeros, it may have as many windows as pixels, but strides between them.
   const bool are_all = given.height == given.out_height && given.width == given.out_width &&
                        (given.height == 1 || given.stride_y == 1) &&
                        (given.width == 1 || given.stride_x == 1);
   if (!is_pixel || !are_all || is_by_lanes(given)) return given;
   Convolution row = given;
-  int64_t pixels = 1, stride = 0;  // of what is one row so far; the axes from the innermost on
+  int64_t pixels = 1, stride = 0;  // collapsed so far; axes from the innermost
   for (const auto& [size, step] :
        {std::pair(given.width, given.pixel_stride), std::pair(given.height, given.row_stride),
         std::pair(given.images, given.image_stride)}) {
@@ -222,9 +224,9 @@ Work convolution_work(const Convolution& given, int num_threads) {
   const double outputs = outputs_of(given, given.out_channels);
   Work work;
   work.given = of_one_row(given);
-  const int64_t terms = given.num_taps() * given.channels / given.groups;  // of each output
+  const int64_t terms = given.num_taps() * given.channels / given.groups;  // per output
   if (is_by_lanes(given)) {
-    work.kernel = ours.depthwise;  // waits for memory
+    work.kernel = ours.depthwise;  // memory-bound
     share_out(work, outputs * static_cast<double>(terms) * 4.0, num_threads);
     return work;
   }
@@ -257,8 +259,7 @@ Work pool_work(const Convolution& given, Pool kind, int num_threads) {
 
 namespace {
 
-/// What computes next to nothing waits for memory, each element as long as some multiplications take. An
-/// exponential takes so many, where there is one.
+/// Memory-bound calls: cost of an element in multiplications, and of the exponential, if there is one.
 constexpr double kWaitOfElement = 4.0, kExponential = 24.0;
 
 Work of_elements(const Convolution& given, void (*kernel)(const Job&, int, int), int num_threads,
@@ -311,7 +312,7 @@ Method method_of(int64_t number) {
 
 namespace {
 
-/// A method is taken where it is so much faster than the ones with less memory: processors differ.
+/// A method is taken only if it is this much faster than the ones that need less memory: processors differ.
 constexpr double kClearly = 0.95;
 
 }  // namespace

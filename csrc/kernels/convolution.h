@@ -1,14 +1,14 @@
-// Convolutions, products, pools, channel shuffles and what is pointwise, of images in channels_last, in
-// float32, or of bfloat16 with sums in float32.
+// Convolutions, products, pools, channel shuffles and pointwise operators on channels_last images, in
+// float32, or in bfloat16 with float32 sums.
 //
-// A dense one is a product whose left operand is never written down: the pixels under the kernel are read
-// where they are (indirect convolution; Dukhan 2019, arXiv:1907.02129). Windows of 3 x 3 may also be computed
-// by Winograd's tiles, see winograd.h, and all dense ones in a matrix unit, see bf16x3.h. Weights are packed
-// once, in panels as wide as some vector registers. Bias, a summand and an activation are applied before a
-// result is written. A product is a convolution of pixels.
+// A dense convolution is a product whose left operand is never materialised: the pixels under the kernel are
+// read in place (indirect convolution; Dukhan 2019, arXiv:1907.02129). Windows of 3 x 3 may also use
+// Winograd's tiles, see winograd.h, and all dense convolutions a matrix unit, see bf16x3.h. Weights are
+// packed once, in panels as wide as some vector registers. Bias, a summand and an activation are applied
+// before a result is written. A matrix product is a convolution of pixels.
 //
-// Beyond the border of an image there are zeros, which are multiplied as others are or left out: with an
-// infinite weight the border may be NaN, as it is in some of ATen's kernels and not in others.
+// Beyond the border of an image there are zeros, which are either multiplied like other numbers or skipped:
+// with an infinite weight the border may be NaN, as it is in some of ATen's kernels and not in others.
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,12 @@
 
 namespace rlopt::kernels {
 
-/// What follows a sum. NaN stays NaN, and infinities give what ATen gives.
+/// Activation after a sum. NaN stays NaN, and infinities give the same result as in ATen.
 enum class Activation : int {
   kNone = 0,
   kRelu = 1,
-  kClamp = 2,      // between low and high
-  kLeakyRelu = 3,  // slope low below zero
+  kClamp = 2,      // between `low` and `high`
+  kLeakyRelu = 3,  // slope `low` below zero
   kHardswish = 4,
   kHardsigmoid = 5,
   kSigmoid = 6,
@@ -35,7 +35,7 @@ enum class Activation : int {
 };
 constexpr int kNumActivations = 11;
 
-/// Whether it takes an exponential.
+/// Whether it needs an exponential.
 constexpr bool is_dear(Activation activation) {
   switch (activation) {
     case Activation::kSigmoid:
@@ -49,15 +49,15 @@ constexpr bool is_dear(Activation activation) {
   }
 }
 
-/// How a dense convolution is computed. Tiles have so many outputs along their sides.
+/// How a dense convolution is computed. The number of a Winograd method is the output tile's side.
 enum class Method : int {
   kSums = 0,
-  kBf16x3 = 1,  // in a matrix unit, see bf16x3.h
+  kBf16x3 = 1,  // on a matrix unit, see bf16x3.h
   kTiles2 = 2,
-  kTiles4 = 4,  // Winograd's, see winograd.h
+  kTiles4 = 4,  // Winograd, see winograd.h
 };
 
-/// Throws std::invalid_argument for the number of none.
+/// Throws std::invalid_argument for an unknown number.
 Method method_of(int64_t number);
 
 /// Strides are in elements.
@@ -65,11 +65,11 @@ struct Convolution {
   int64_t images, height, width, channels;
   int64_t image_stride, row_stride, pixel_stride, channel_stride;  // of the input
   int64_t out_height, out_width, out_channels;
-  int64_t out_pixel_stride;      // from each output pixel to the next, also behind a row and an image
-  int64_t summand_pixel_stride;  // the same of what is added, or of another second operand
+  int64_t out_pixel_stride;      // between output pixels, also across rows and images
+  int64_t summand_pixel_stride;  // the same for the summand, or for another second operand
   int64_t kernel_height, kernel_width;
   int64_t stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
-  int64_t groups;  // of input and output channels, as many of both
+  int64_t groups;  // of input and output channels alike
   Method method;
   Activation activation;
   float low, high;
@@ -78,37 +78,37 @@ struct Convolution {
   int64_t num_taps() const { return kernel_height * kernel_width; }
 };
 
-/// Whether groups share a vector, or fill one, which have as many outputs as inputs. A depthwise convolution
-/// is one of groups of one channel.
+/// Whether several groups share a vector, or one fills it; these have as many outputs as inputs. A depthwise
+/// convolution has groups of one channel.
 bool is_by_lanes(int64_t out_channels, int64_t in_channels, int64_t groups);
 
 inline bool is_by_lanes(const Convolution& given) {
   return is_by_lanes(given.out_channels, given.channels, given.groups);
 }
 
-/// Which instructions the kernels use on this machine: "amx" (and AVX-512), "avx512", "avx2", or "" where
-/// there are none; "amx-in-software" in tests.
+/// The instruction set that the kernels use on this machine: "amx" (with AVX-512), "avx512", "avx2", or "" if
+/// there are no kernels; "amx-in-software" in tests.
 const char* instructions();
 
-/// Whether there are kernels for a matrix unit too.
+/// Whether there are kernels for a matrix unit.
 bool has_matrix_unit();
 
-/// The kernels must not be called for such images where this is false. Those for bfloat16 need AVX-512 with
-/// its products of bfloat16; where a matrix unit is used for float32 they leave bfloat16 to oneDNN, which
-/// uses it too.
+/// If this is false, the kernels must not be called for such images. Those for bfloat16 need AVX-512 with
+/// bfloat16 products. If a matrix unit is used for float32, bfloat16 is left to oneDNN, which uses the unit
+/// too.
 bool has_kernels(Element element);
 
-/// Depthwise convolutions and pools compute so many channels at least, a vector of them.
+/// Minimum channels of depthwise convolutions and pools: one vector.
 constexpr int64_t kLeastChannels = 8;
 
-/// More channels than this have no kernel: a pixel of zeros stands for what lies outside of the image.
+/// More channels than this have no kernel: a pixel of zeros stands for pixels outside the image.
 constexpr int64_t kMaxChannels = 1 << 14;
 
-/// Whether there is a kernel for so many groups of channels.
+/// Whether there is a kernel for this many groups of channels.
 bool takes_groups(int64_t out_channels, int64_t in_channels, int64_t groups, Element element);
 
-/// Sizes of a weight[out, in / groups, height, width], and how it is packed. The numbers of channels are
-/// those of all groups.
+/// Sizes of a weight[out, in / groups, height, width], and its packing. The numbers of channels are totals
+/// over all groups.
 struct WeightLayout {
   int64_t out_channels, in_channels, kernel_height, kernel_width, groups;
   Method method;
@@ -121,119 +121,119 @@ inline WeightLayout weight_layout(const Convolution& of) {
   return {of.out_channels, of.channels, of.kernel_height, of.kernel_width, of.groups, of.method, of.element};
 }
 
-/// Inputs of a group that are one term of a sum, where groups share a vector.
+/// Inputs of a group that form one term of a sum if groups share a vector.
 inline int64_t inputs_of_term(const WeightLayout& of) {
   return of.in_channels == of.groups ? 1 : terms_of(of.element);
 }
 
-/// Whether the weights of two rows of a kernel lie in turns, as strips of depthwise convolutions of bfloat16
-/// multiply both at once (depthwise.inc). Not where there is one tap, which a norm is, whose factors stay
+/// Whether the weights of two rows of a kernel are interleaved, so that strips of bfloat16 depthwise
+/// convolutions multiply both at once (depthwise.inc). Not with one tap: that is a norm, whose factors stay
 /// float32.
 inline bool has_paired_rows(const WeightLayout& of) {
   return facts_of(of.element).has_paired_rows && of.groups == of.out_channels &&
          of.groups == of.in_channels && of.groups > 1 && of.num_taps() > 1;
 }
 
-/// Where groups share a vector: how many vectors of [out] are behind the biases.
+/// If groups share a vector: number of vectors of [out] after the biases.
 inline int64_t rows_by_lanes(const WeightLayout& of) {
   if (has_paired_rows(of)) return (of.kernel_height + 1) / 2 * of.kernel_width;
   return of.num_taps() * (of.in_channels / of.groups / inputs_of_term(of));
 }
 
-/// Number of floats of a packed weight, or of as much memory; the same for every input. Throws
-/// std::invalid_argument for groups that have no kernel, and for what cannot be computed by such a method.
+/// Size of a packed weight in floats (or their equivalent in memory); it does not depend on the input. Throws
+/// std::invalid_argument for groups without a kernel and for methods that do not apply.
 size_t packed_size(const WeightLayout& layout);
 
-/// The method by which a convolution takes so many threads the least time, whatever the one is that it has.
+/// The fastest method for a convolution with this many threads. Ignores the method that is set.
 Method best_method(const Convolution& given, int num_threads);
 
-/// Packed weights of fewer floats are written in one thread: waking another takes longer.
+/// Packed weights with fewer floats are written in one thread: waking another takes longer.
 constexpr size_t kSmallPacked = 1 << 15;
 
-/// Packs a weight, and bias[out], which may be null. For images of bfloat16 dense weights are rounded to it,
-/// those of small groups and depthwise ones too; biases and the factors of one tap of each channel stay
-/// float32. In up to `num_threads` threads.
+/// Packs a weight, and bias[out], which may be null. For bfloat16 images dense, small-group and depthwise
+/// weights are rounded to bfloat16; biases and the factors of one tap per channel stay float32. In up to
+/// `num_threads` threads.
 void pack(const float* weight, const float* bias, const WeightLayout& layout, int num_threads, float* packed);
 
-/// With fewer channels than this, the input of a window of several pixels may lie in any way. Of all others
-/// the channels of a pixel have to be next to each other.
+/// With fewer channels than this, the input of a window of several pixels may have any strides. In all other
+/// cases the channels of a pixel have to be contiguous.
 constexpr int64_t kFewChannels = 8;
 
 inline bool takes_any_strides(const Convolution& given) {
   return given.channels < kFewChannels && given.groups == 1 && given.num_taps() > 1;
 }
 
-/// What a pool makes of the pixels under its window.
+/// How a pool reduces the pixels under its window.
 enum class Pool : int {
-  kMax = 0,           // NaN where one is
-  kMean = 1,          // over the window, with what is padded
-  kMeanOfInside = 2,  // over the pixels of the image only
+  kMax = 0,           // NaN if any is NaN
+  kMean = 1,          // over the window, including padding
+  kMeanOfInside = 2,  // over the pixels inside the image only
 };
 constexpr int kNumPools = 3;
 
-/// What is done to each element of an image, before the activation.
+/// Pointwise operator, applied before the activation.
 enum class Pointwise : int {
   kActivate = 0,
-  kAdd = 1,       // another image
-  kMultiply = 2,  // by another such image
-  kScale = 3,     // each channel by a number; as many of them for each image
+  kAdd = 1,       // adds another image
+  kMultiply = 2,  // multiplies by another image
+  kScale = 3,     // scales each channel by a number; each image has its own
 };
 constexpr int kNumPointwise = 4;
 
 struct Job;
 
-/// One call of a kernel: what is known of it before its operands are there.
+/// One call of a kernel: all that is known before the operands exist.
 struct Work {
   Convolution given{};
   void (*kernel)(const Job&, int thread, int num_threads) = nullptr;
-  int num_threads = 1;            // as many as pay
-  int parts_of_thread = 1;        // into which its share is cut, so that another thread can do some of it
+  int num_threads = 1;            // as many as are worthwhile
+  int parts_of_thread = 1;        // for work stealing: a share is cut into this many parts
   int64_t scratch_of_thread = 0;  // floats
-  int64_t tiles_of_block = 0;     // that are computed together, by Winograd's method
-  // For phases.h: of one thread, in multiplications of sums that take as long; and floats of weights, whose
-  // first read is not in it. In a matrix unit it is, and there are none.
+  int64_t tiles_of_block = 0;     // Winograd: tiles that are computed together
+  // For phases.h: time in one thread, in multiplications of the direct method, and floats of weights, whose
+  // first read is not included. With a matrix unit it is included, and `weights` is 0.
   double time = 0, weights = 0;
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;
 
-  /// Whether there is anything to compute.
+  /// Whether there is nothing to compute.
   bool is_empty() const;
 };
 
-/// Where the operands of a call begin; null where there is none.
+/// Where a call's operands begin; null if absent.
 struct Operands {
   const void* in = nullptr;
   const float* packed = nullptr;
-  const void* other = nullptr;  // added to a convolution, or the second operand of what is pointwise
+  const void* other = nullptr;  // summand of a convolution, or second operand of a pointwise operator
   void* out = nullptr;
-  float* scratch = nullptr;  // `scratch_of_thread` for each thread
+  float* scratch = nullptr;  // `scratch_of_thread` floats for each thread
 };
 
 /// out = activation(conv(in) + bias + other). In up to `num_threads` threads.
 Work convolution_work(const Convolution& given, int num_threads);
 
-/// Of `given`, what belongs to weights and activations is not read.
+/// Ignores the fields of `given` that concern weights and activations.
 Work pool_work(const Convolution& given, Pool kind, int num_threads);
 
 Work pointwise_work(const Convolution& given, Pointwise kind, int num_threads);
 
-/// Channel shuffle: out[c * groups + group] = in[group * channels / groups + c] of each pixel.
+/// Channel shuffle: out[c * groups + group] = in[group * channels / groups + c] for each pixel.
 Work shuffle_work(const Convolution& given, int num_threads);
 
-/// Which part of a thread's share comes next. In a cache line of its own, as other threads ask too.
+/// The next part of a thread's share. In its own cache line, because other threads read it too.
 struct alignas(64) Turn {
   std::atomic<int> next{0};
 };
 
-/// The share of one of `count` threads, which all have to call this, and then parts of the others' shares
-/// that nobody has begun: a core may be slower than another, or busy with something else. `turns` is of these
-/// threads, at zero.
+/// Runs the share of one of `count` threads, all of which have to call this, and then steals parts of the
+/// others' shares: a core may be slower than another, or busy with something else. `turns` has one counter
+/// per thread, initially zero.
 void run_share(const Work& work, const Operands& operands, int thread, int count, Turn* turns);
 
-/// Whether none of so many numbers is infinite or NaN. In this thread.
+/// Whether all of these numbers are finite. Runs in the calling thread.
 bool is_finite(const float* from, int64_t count);
 
-/// All of it, in threads of the OpenMP that is loaded, and with scratch of its own. Throws std::bad_alloc.
+/// Runs the whole call in the threads of the loaded OpenMP, and allocates the scratch. Throws std::bad_alloc.
 void run(const Work& work, Operands operands);
 
 }  // namespace rlopt::kernels

@@ -1,6 +1,6 @@
-// What the numbers of images may be: the one table of it. Sums and activations are float32 in any case.
+// Table of the element types of images. Sums and activations are always float32.
 //
-// docs/kernels.md lists what a further kind of number needs besides a row here.
+// docs/kernels.md lists what a new element type needs besides a row here.
 #pragma once
 
 #include <array>
@@ -20,9 +20,9 @@ struct Bfloat16 {
 };
 
 struct ElementFacts {
-  const char* name;  // PyTorch's
+  const char* name;  // as in PyTorch
   int64_t bytes;
-  bool has_paired_rows;  // strips of depthwise convolutions multiply two rows of a kernel at once
+  bool has_paired_rows;  // strips of depthwise convolutions multiply two kernel rows at once
 };
 
 /// In the order of the enumeration.
@@ -35,13 +35,12 @@ constexpr const ElementFacts& facts_of(Element element) { return kElements[stati
 
 constexpr int64_t bytes_of(Element element) { return facts_of(element).bytes; }
 
-/// So many terms of a dense sum one lane of a vector adds up at a time: they lie where one float32 would.
+/// Terms of a dense sum that one lane of a vector adds at a time: they take the space of one float32.
 constexpr int64_t terms_of(Element element) {
   return static_cast<int64_t>(sizeof(float)) / bytes_of(element);
 }
 
-/// To the nearest, where two are as near to the even one; NaN stays NaN. Other than in the kernels, numbers
-/// below 2^-126 stay what they are.
+/// Rounds to nearest, ties to even; NaN stays NaN. Unlike in the kernels, numbers below 2^-126 are kept.
 inline Bfloat16 rounded(float value) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -49,7 +48,7 @@ inline Bfloat16 rounded(float value) {
   return {static_cast<uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16)};
 }
 
-/// Writes `value` as element number `at` of some memory.
+/// Writes `value` as element number `at` of `memory`.
 inline void write_number(float value, Element element, float* memory, int64_t at) {
   switch (element) {
     case Element::kFloat32:

@@ -1,7 +1,7 @@
-// The sets of kernels, each in a source of its own, and what they are compiled with.
+// The sets of kernels, each in its own source file, and their compile targets.
 //
-// A set is compiled under a target of its own, behind all headers: what is inline in a header must not be
-// compiled for a processor that this one may not be.
+// A set is compiled under its target after all headers: inline functions in headers must not be compiled for
+// instructions that this processor may lack.
 #pragma once
 
 #include <algorithm>
@@ -24,16 +24,17 @@
 
 #include <immintrin.h>
 
-// The first compiler that knows of the matrix unit.
+// The first compiler that supports the matrix unit.
 #if __GNUC__ >= 11 && defined(__linux__)
 #define RLOPT_HAS_AMX 1
 #else
 #define RLOPT_HAS_AMX 0
 #endif
-// The first that knows of a processor whether it has products of bfloat16.
+// The first that can detect bfloat16 products at run time.
 #define RLOPT_HAS_BFLOAT16 (__GNUC__ >= 11)
 
-// In tests the instructions of AVX-512 are functions of this file: on any processor, and seen by sanitizers.
+// In tests the AVX-512 instructions are functions in this file, so that they run on any processor and
+// sanitizers see them.
 #ifdef RLOPT_AVX512_IN_SOFTWARE
 #include RLOPT_AVX512_IN_SOFTWARE
 #endif
@@ -45,11 +46,11 @@ using Constant = std::integral_constant<int, kNumber>;
 
 extern const Kernels kAvx2, kAvx512;
 #if RLOPT_HAS_AMX
-/// The second one without the unit's instructions, for tests.
+/// The second emulates the unit's instructions, for tests.
 extern const Kernels kAmx, kAmxInSoftware;
 #endif
 #if RLOPT_HAS_BFLOAT16
-/// The second one for fewer channels than the first has lanes, depthwise convolutions and pools of them.
+/// The second is for depthwise convolutions and pools with fewer channels than the first has lanes.
 extern const Kernels kAvx512Bf16, kAvx512Bf16Of8;
 #endif
 

@@ -8,7 +8,7 @@ namespace rlopt::kernels {
 
 namespace {
 
-/// Functions that GNU's, LLVM's and Intel's OpenMP export.
+/// Functions that the OpenMP runtimes of GNU, LLVM and Intel export.
 struct OpenMp {
   void (*parallel)(void (*)(void*), void*, unsigned, unsigned) = nullptr;
   int (*thread)() = nullptr;
@@ -31,7 +31,8 @@ void find(void* library, const char* name, Function*& function) {
 const OpenMp& loaded() {
   static const OpenMp found = [] {
     OpenMp names;
-    // What it was linked against is searched too, and nothing else: another OpenMP may be loaded as well.
+    // Searches the library and those it is linked against, and nothing else: another OpenMP may be loaded as
+    // well.
     void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
     find(torch, "GOMP_parallel", names.parallel);
     find(torch, "omp_get_thread_num", names.thread);

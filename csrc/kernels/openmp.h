@@ -1,5 +1,5 @@
-// The threads of the OpenMP that PyTorch has loaded. A pool of our own would wait beside it: two that spin on
-// the same cores slow each other down many times.
+// The threads of the OpenMP that PyTorch has loaded. A thread pool of our own would compete with it: two
+// pools that spin on the same cores slow each other down many times.
 #pragma once
 
 #include <algorithm>
@@ -7,11 +7,11 @@
 
 namespace rlopt::kernels {
 
-/// Calls run(data, thread, count) in up to `num_threads` threads, in this one alone where no OpenMP is
-/// loaded. Each sees the number of threads that there really are.
+/// Calls run(data, thread, count) in up to `num_threads` threads, or only in the calling one if no OpenMP is
+/// loaded. `count` is the number of threads that really run.
 void in_parallel(int num_threads, void (*run)(void* data, int thread, int count), void* data);
 
-/// Calls piece(at) for each of `count` pieces, whose threads have equally many of them. It must not throw.
+/// Calls piece(at) for each of `count` pieces, evenly divided among the threads. It must not throw.
 template <class Piece>
 void for_each_piece(int64_t count, int num_threads, const Piece& piece) {
   struct Given {
@@ -28,10 +28,10 @@ void for_each_piece(int64_t count, int num_threads, const Piece& piece) {
       &given);
 }
 
-/// Waits for the other threads. Only in a call by `in_parallel` of more threads than one.
+/// A barrier for all threads. Only inside a call of `in_parallel` with more than one thread.
 void barrier();
 
-/// Whether this thread is in a parallel region already.
+/// Whether this thread is already in a parallel region.
 bool is_in_parallel();
 
 /// Whether PyTorch's OpenMP is found.

@@ -10,25 +10,25 @@ namespace rlopt::kernels {
 
 namespace {
 
-/// Floats that stay in a core's second cache beside weights, and of all threads in the third.
+/// Floats that stay in a core's L2 next to the weights, and in L3 for all threads together.
 constexpr double kStayInSecond = 192 << 10, kStayInThird = 4 << 20;
 
-/// Multiplications of sums that take as long as reading or writing a float that is in the third cache, or in
-/// memory. These were fitted by hand to convolutional networks of batch 16 on an AMD EPYC (Zen 5).
+/// Cost of reading or writing a float in L3 or in memory, in multiplications of the direct method. Fitted by
+/// hand to convolutional networks of batch 16 on an AMD EPYC (Zen 5).
 constexpr double kWaitOfThird = 4, kWaitOfMemory = 12;
 
-/// The same, as reading a float of a weight that was read for other images before.
+/// The same, for reading a float of a weight again for other images.
 constexpr double kReadAgain = 6;
 
-/// The same, as waiting for all threads: between two calls that they share, and where some have taken images
-/// through other calls than the last one.
+/// The same, for a barrier between two calls that all threads share, and for a change of the batch chunks,
+/// when other threads have computed some of the images.
 constexpr double kBarrier = 5e4, kChange = 3e6;
 
-/// So many times each thread takes images at least: else one whose core is busy would be waited for. More
-/// parts of a batch than the other are not tried.
+/// Minimum chunks per thread: otherwise all would wait for one whose core is busy. And the maximum number of
+/// chunks of a batch that is tried.
 constexpr int64_t kLeastTurns = 2, kMostChunks = 64;
 
-/// Floats that a call reads and writes for each image of a batch, without weights.
+/// Floats that a call reads and writes per image of a batch, without weights.
 struct Floats {
   double in, all;
 };
@@ -43,13 +43,13 @@ Floats floats_of(const Step& step, int64_t images) {
   return {in * floats, (in + out * (step.other.storage < 0 ? 1 : 2)) * floats};
 }
 
-/// Multiplications for each float of so many that each thread has in turns.
+/// Cost per float if each thread cycles through this many floats, in multiplications.
 double wait_of_float(double floats, double threads) {
   if (floats <= kStayInSecond) return 0;
   return floats * threads <= kStayInThird ? kWaitOfThird : kWaitOfMemory;
 }
 
-/// Of the images of each step.
+/// Groups consecutive steps with the same number of images.
 std::vector<Phase> gathered(const std::vector<int64_t>& images) {
   std::vector<Phase> phases;
   for (size_t i = 0; i < images.size(); ++i) {
@@ -59,7 +59,7 @@ std::vector<Phase> gathered(const std::vector<int64_t>& images) {
   return phases;
 }
 
-/// Finds the quickest way through all steps.
+/// Finds the fastest sequence of choices through all steps (dynamic programming).
 class Search {
  public:
   Search(const Steps& steps, int64_t images)
@@ -77,7 +77,7 @@ class Search {
   std::vector<int64_t> run() const {
     std::vector<int64_t> chosen(steps_.size(), 0);
     if (choices_.size() == 1) return chosen;
-    // The least time up to a step for each choice, and the choices before it.
+    // The least time up to a step for each choice, and the preceding choices.
     std::vector<double> least(choices_.size(), 0.0);
     std::vector<std::vector<size_t>> before(steps_.size(), std::vector<size_t>(choices_.size()));
     for (size_t i = 0; i < steps_.size(); ++i) {
@@ -99,7 +99,7 @@ class Search {
     return static_cast<size_t>(std::min_element(of.begin(), of.end()) - of.begin());
   }
 
-  /// Before a step: what it reads has to be written and read from further away.
+  /// Before a step: its input has to be written to and read from a more distant cache.
   double time_of_change(const Floats& floats) const {
     const double moved = batch_ / threads_ * floats.in;
     return kChange + 2 * moved * std::max(kWaitOfThird, wait_of_float(moved, threads_));
@@ -115,7 +115,7 @@ class Search {
     const auto images = static_cast<double>(at_a_time), chunks = batch_ / images;
     const Work work = step.work(with_images(step.given, at_a_time, images_), 1);
     const double waits = reads * wait_of_float(images * floats.all, threads_);
-    const double turns = std::ceil(chunks / threads_);  // of the thread that has most
+    const double turns = std::ceil(chunks / threads_);  // of the thread with the most chunks
     const double again = (turns - 1) * kReadAgain * work.weights;
     return (chunks * work.time + waits) * turns / chunks + kReadOfWeight * work.weights + again;
   }

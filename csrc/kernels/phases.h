@@ -1,8 +1,8 @@
-// How many images of a batch go through calls at a time.
+// Batch chunks: how many images of a batch go through a run of calls (a phase in the code) at a time.
 //
-// With few, what a call leaves is still in the thread's cache when the next one reads it, and each thread
-// goes on without waiting for others; but weights are read anew for each of them. Early convolutions of a
-// network have large images and small weights, late ones the other way round.
+// With few images, the output of a call is still in the thread's cache when the next call reads it, and no
+// thread waits for the others; but weights are read again for each chunk. Early convolutions of a network
+// have large images and small weights, late ones the opposite.
 #pragma once
 
 #include <vector>
@@ -11,19 +11,20 @@
 
 namespace rlopt::kernels {
 
-/// Calls that so many images go through at a time, in each thread; 0: threads share each call on all.
+/// A run of calls with the same number of images at a time in each thread; 0: all threads share each call on
+/// the whole batch.
 struct Phase {
   size_t first, last;
   int64_t images;
 };
 
-/// Into how many images a batch can be cut: what the first axes of all operands have in common.
+/// The number of images along which a batch can be cut: what the first axes of all operands have in common.
 int64_t images_of(const std::vector<Step>& steps);
 
-/// A call on so many images of `all`.
+/// A call on this many images, out of `all`.
 Convolution with_images(Convolution given, int64_t images, int64_t all);
 
-/// Those that take the least time, one after the other; or those that are asked for.
+/// The phases that take the least time, in order, or those that the caller requests.
 std::vector<Phase> phases_of(const Steps& steps, int64_t images);
 
 }  // namespace rlopt::kernels

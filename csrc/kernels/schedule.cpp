@@ -12,7 +12,7 @@
 
 namespace rlopt::kernels {
 
-/// Gives each step its work and each storage its memory.
+/// Assigns work to each step and memory to each storage.
 class Schedule::Placement {
  public:
   Placement(const Steps& steps, Schedule& schedule)
@@ -23,7 +23,7 @@ class Schedule::Placement {
     for (const Phase& phase : phases)
       for (size_t i = phase.first; i < phase.last; ++i) use(i, phase);
     for (const Phase& phase : phases) add(phase);
-    // Behind what all threads use each has its own.
+    // Each thread's own memory follows what all threads share.
     const int64_t shared = shared_.most();
     for (Task& task : schedule_.tasks_)
       for (Place* each : {&task.in, &task.packed, &task.packed_behind, &task.other, &task.out, &task.scratch})
@@ -37,10 +37,10 @@ class Schedule::Placement {
  private:
   static constexpr int64_t kFloat = sizeof(float);
   struct Life {
-    size_t first = 0, last = 0;           // steps that use it
-    bool is_used = false, is_own = true;  // of a thread, for the images that it has
+    size_t first = 0, last = 0;           // the steps that use it
+    bool is_used = false, is_own = true;  // owned by one thread, for the images of its chunk
     bool is_taken = false;
-    int64_t at = 0;  // where in the arena, or in that of a thread
+    int64_t at = 0;  // offset in the arena, or in a thread's
   };
 
   std::array<const Use*, 4> uses(size_t step) const {
@@ -89,13 +89,13 @@ class Schedule::Placement {
         task.scratch = {arena_memory(), at * kFloat, 0, is_shared ? 0 : 1};
         arena.give_back(at);
       }
-      // Given back when all operands have their place: no result lies over what it is computed from.
+      // Freed only after all operands have their place: no result overwrites its operands.
       for (const Use* each : uses(i)) give_back(*each, i + 1, is_shared, own);
       task.waits = is_shared && i > phase.first && (threads > 1 || tasks.back().work.num_threads > 1);
       most = std::max(most, threads);
       tasks.push_back(task);
     }
-    // What all threads use only now: some are at earlier steps than others.
+    // Storages that all threads use are freed only now: some threads are at earlier steps than others.
     for (size_t i = phase.first; i < phase.last; ++i)
       for (const Use* each : uses(i)) give_back(*each, phase.last, true, own);
     stretch.last = tasks.size();
@@ -104,14 +104,14 @@ class Schedule::Placement {
     if (!is_shared) own_ = std::max(own_, own.most() + kLineOfArena);
   }
 
-  /// Two calls as one task, where what lies between them is read by nobody else and comes in bands.
+  /// Fuses two calls into one task if nothing else reads the intermediate and row tiles apply.
   std::optional<Task> pair(size_t first, const Phase& phase, Arena& own) {
     const Step &step = steps_.all[first], &behind = steps_.all[first + 1];
     if (images_ > 1 || step.out.storage < 0 || step.out.storage != behind.in.storage) return std::nullopt;
     const Life& between = lives_[static_cast<size_t>(step.out.storage)];
     const Storage& storage = steps_.storages[static_cast<size_t>(step.out.storage)];
     const bool is_theirs = storage.memory < 0 && between.first == first && between.last == first + 1;
-    // Convolutions have packed weights; pools and what is pointwise have none.
+    // Convolutions have packed weights; pools and pointwise operators have none.
     const bool are_convolutions = step.packed.storage >= 0 && behind.packed.storage >= 0;
     if (!is_theirs || !are_convolutions || step.other.storage >= 0 || behind.other.storage >= 0)
       return std::nullopt;
@@ -120,14 +120,13 @@ class Schedule::Placement {
     Task task;
     task.work = step.work(step.given, 1);
     task.behind = behind.work(behind.given, 1);
-    const bool is_one_row = task.work.given.height == 1 && task.work.given.out_height == 1;  // as `cut` asks
+    const bool is_one_row = task.work.given.height == 1 && task.work.given.out_height == 1;  // for `cut`
     if (!is_one_row || task.work.scratch_of_thread > 0 || task.behind.scratch_of_thread > 0)
       return std::nullopt;
-    task.work.num_threads = steps_.num_threads;  // that have to be there; in a band each is alone
+    task.work.num_threads = steps_.num_threads;  // threads that have to be present; each row tile runs in one
     task.bands = bands.count;
     task.floats_of_band = bands.floats;
-    // The second result must not lie where the first input does, so all have their place before any is given
-    // back.
+    // The second result must not overlap the first input, so all are placed before any is freed.
     const int64_t at = shared_.take(bands.floats * steps_.num_threads);
     task.scratch = {arena_memory(), at * kFloat, 0, 0};
     task.in = place(step.in, phase, own);
@@ -162,7 +161,7 @@ class Schedule::Placement {
     return found;
   }
 
-  /// What no step from `next` on uses: of this thread, and of all of them where no thread is behind.
+  /// Frees what no step from `next` on uses: this thread's, and the shared ones if no thread lags behind.
   void give_back(const Use& use, size_t next, bool are_all_there, Arena& own) {
     if (use.storage < 0) return;
     Life& life = lives_[static_cast<size_t>(use.storage)];
@@ -176,14 +175,14 @@ class Schedule::Placement {
   int64_t images_;
   std::vector<Life> lives_;
   Arena shared_;
-  int64_t own_ = 0;  // floats of each thread
+  int64_t own_ = 0;  // floats per thread
 };
 
-/// What one thread does.
+/// The work of one thread.
 class Schedule::Thread {
  public:
-  /// Counters of parts of tasks, for all threads and twice: while one row is used, nobody uses the other.
-  /// Then one of chunks for each stretch.
+  /// Counters of task parts, for all threads, double-buffered: while one row is in use, nobody uses the
+  /// other. Then one counter of chunks for each stretch.
   static size_t num_turns(const Schedule& schedule) {
     return 2 * static_cast<size_t>(schedule.num_threads_) + schedule.stretches_.size();
   }
@@ -229,12 +228,12 @@ class Schedule::Thread {
       else if (thread_ < share)
         run_share(task.work, operands(task, 0), thread_, share, turns_);
       if (task.work.parts_of_thread == 1 && task.bands == 0) continue;
-      others_[thread_].next.store(0, std::memory_order_relaxed);  // read behind the next barrier at last
+      others_[thread_].next.store(0, std::memory_order_relaxed);  // first read after the next barrier
       std::swap(turns_, others_);
     }
   }
 
-  /// Each thread takes the next band that nobody has begun.
+  /// Each thread takes the next row tile that is not yet taken.
   void run_bands(const Task& task) {
     const Operands first = operands(task, 0);
     const auto* const packed = static_cast<const float*>(find(task.packed_behind, 0));

@@ -48,9 +48,9 @@ class Scheduler {
   struct Value {
     Shape shape;
     int storage;
-    int64_t offset;  // where it begins there, in elements
+    int64_t offset;  // start within the storage, in elements
   };
-  /// Where something is made: channels of a room; -1: in memory of its own.
+  /// Where a result is written: channels of a concat buffer (room in the code); -1: memory of its own.
   struct Part {
     int room = -1;
     int64_t first_channel = 0;
@@ -60,14 +60,14 @@ class Scheduler {
   Use use(int value, int64_t further = 0) const {
     if (value < 0) return {};
     const auto& [shape, storage, offset] = values_[static_cast<size_t>(value)];
-    const bool is_cut = shape.rank > 1;  // else it is one row
+    const bool is_cut = shape.rank > 1;  // otherwise it is one row
     const int64_t bytes = bytes_of(shape.element);
     return {storage, (offset + further) * bytes, is_cut ? shape.sizes[0] : 1, shape.strides[0] * bytes};
   }
 
   Value& result(size_t instruction) { return values_[static_cast<size_t>(num_inputs_) + instruction]; }
 
-  /// The instruction whose memory a value lies in; -1 for an input.
+  /// The instruction whose memory holds a value; -1 for an input.
   int owner(int value) const {
     while (value >= num_inputs_) {
       const Instruction& of = instructions_[static_cast<size_t>(value - num_inputs_)];
@@ -79,9 +79,9 @@ class Scheduler {
     return -1;
   }
 
-  /// A copy into a room of what is made in this sequence is no work: it is made in the room in the first
-  /// place, and others read it there. Not where it is an output, or is read as a tensor without gaps (by a
-  /// view or a product), and not in two rooms.
+  /// Elides copies into a concat buffer of values made in this sequence: they are written to the buffer in
+  /// the first place, and other readers find them there. Not for outputs, not for values that a view or a
+  /// product reads as a tensor without gaps, and not into two buffers.
   void place_copies() {
     std::vector<bool> is_bound(instructions_.size(), false);
     const auto bind = [&](int value) {
@@ -97,7 +97,7 @@ class Scheduler {
           copy.epilogue.activation != Activation::kNone || copy.room < 0)
         continue;
       const bool is_there =
-          copy.room < num_inputs_ ||  // an input is there before any task
+          copy.room < num_inputs_ ||  // an input exists before any task
           instructions_[static_cast<size_t>(copy.room - num_inputs_)].operation == Operation::kRoom;
       const int of = owner(copy.in);
       if (!is_there || of < 0 || is_bound[static_cast<size_t>(of)] || of == owner(copy.room)) continue;
@@ -110,7 +110,7 @@ class Scheduler {
     }
   }
 
-  /// Memory for a room, or the part of another one. Those that others are parts of come first.
+  /// Allocates a concat buffer, or its part of another one. Enclosing buffers come first.
   void make_room(size_t instruction) {
     const std::vector<int64_t>& sizes = instructions_[instruction].sizes;
     if (result(instruction).shape.rank > 0) return;
@@ -137,7 +137,7 @@ class Scheduler {
     steps_.storages.push_back({shape.num_floats(), -1});
   }
 
-  /// Adds the task of an instruction, and its result. False where an operand does not lie as it is read.
+  /// Adds the task of an instruction, and its result. False if an operand's layout is not supported.
   bool add(size_t instruction) {
     const Instruction& given = instructions_[instruction];
     const Shape* const other = given.other < 0 ? nullptr : &shape(given.other);
@@ -146,7 +146,7 @@ class Scheduler {
     step.work = convolution_work;
     switch (given.operation) {
       case Operation::kRoom:
-        return true;  // it is there
+        return true;  // already there
       case Operation::kSame:
         result(instruction) = values_[static_cast<size_t>(given.in)];
         return true;
@@ -196,7 +196,7 @@ class Scheduler {
     return true;
   }
 
-  /// Gives the result of a call its place, in memory of its own or among the channels of a room.
+  /// Places the result of a call, in memory of its own or in channels of a concat buffer.
   Use place_result(size_t instruction, Call& call) {
     const Instruction& given = instructions_[instruction];
     const bool is_part = given.room < 0 && parts_[instruction].room >= 0;
@@ -205,7 +205,7 @@ class Scheduler {
       fresh(instruction, call.result);
       return use(num_inputs_ + static_cast<int>(instruction));
     }
-    Value made = values_[static_cast<size_t>(at.room)];  // who writes into a room gives the room
+    Value made = values_[static_cast<size_t>(at.room)];  // a write into a concat buffer returns the buffer
     const int64_t first = write_into(call, made.shape, at.first_channel);
     const Use out = use(at.room, first);
     if (is_part) {
@@ -253,8 +253,8 @@ class Scheduler {
   int num_inputs_;
   Element element_;
   std::vector<Value> values_;
-  std::vector<Part> parts_;          // of each instruction
-  std::vector<bool> is_copy_saved_;  // whether an instruction copies what is there already
+  std::vector<Part> parts_;          // by instruction
+  std::vector<bool> is_copy_saved_;  // whether an instruction's copy is elided
   Steps steps_;
 };
 

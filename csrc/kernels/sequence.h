@@ -1,5 +1,5 @@
-// Calls of kernels that follow on each other, as one call: scheduled once for inputs of some shapes, on
-// memory that was shared out before, in one parallel region.
+// A sequence of kernel calls as one call: scheduled once for inputs of some shapes, on preallocated memory,
+// in one parallel region.
 #pragma once
 
 #include <memory>
@@ -14,19 +14,19 @@ enum class Operation : int {
   kPool = 1,
   kLinear = 2,
   kPointwise = 3,
-  kRoom = 4,     // an image whose channels others write
-  kSame = 5,     // the same value: a room that others have written into, an image that is split
-  kView = 6,     // other sizes
-  kSlice = 7,    // so many channels of an image, or numbers of rows, from `first_channel` on
-  kShuffle = 8,  // of the channels of an image
+  kRoom = 4,     // a concat buffer: an image whose channels others write
+  kSame = 5,     // the same value: a concat buffer after others have written to it, or an image that is split
+  kView = 6,     // reshapes
+  kSlice = 7,    // a number of channels of an image, or of numbers of rows, from `first_channel` on
+  kShuffle = 8,  // shuffles the channels of an image
 };
 constexpr int kNumOperations = 9;
 
-/// One of a sequence. Values are numbered: inputs first, then the result of each instruction.
+/// One instruction of a sequence. Values are numbered: inputs first, then the result of each instruction.
 struct Instruction {
   Operation operation = Operation::kView;
   int in = -1, packed = -1, other = -1;
-  int room = -1;  // an image into whose channels the result is written from `first_channel` on
+  int room = -1;  // concat buffer into whose channels the result is written from `first_channel` on
   int64_t first_channel = 0;
   Window window{};
   int64_t groups = 1;
@@ -35,30 +35,30 @@ struct Instruction {
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;
   Epilogue epilogue;
-  std::vector<int64_t> sizes;  // of a room or a view; of a slice the number of channels
+  std::vector<int64_t> sizes;  // of a concat buffer or a view; for a slice the number of channels
 };
 
 class Sequence {
  public:
   Sequence() = default;
 
-  /// Throws std::invalid_argument for numbers of values that are not there.
+  /// Throws std::invalid_argument for values that do not exist.
   Sequence(int num_inputs, Element element, std::vector<Instruction> instructions, std::vector<int> outputs);
 
-  /// Has each thread take so many images of a batch through the calls, in their order and over and over;
-  /// where that is no part of a batch, and for 0, threads share a call. Schedules that were made stay as they
-  /// are.
+  /// Sets how many images of a batch each thread takes through the calls at a time, call by call and repeated
+  /// cyclically. If the number is 0 or does not divide the batch, threads share the call. Existing schedules
+  /// do not change.
   void take_images(std::vector<int64_t> at_a_time) { images_at_a_time_ = std::move(at_a_time); }
 
   size_t num_outputs() const { return outputs_.size(); }
 
-  /// Nothing where an input does not lie as it is read. Throws std::invalid_argument for what is no call,
+  /// Returns nothing if an input's layout is not supported. Throws std::invalid_argument for invalid calls,
   /// and for outputs that share memory.
   std::shared_ptr<const Schedule> schedule(const std::vector<Shape>& inputs, int num_threads) const;
 
  private:
   int num_inputs_ = 0;
-  Element element_ = Element::kFloat32;  // of all images; packed weights are of floats
+  Element element_ = Element::kFloat32;  // of all images; packed weights are floats
   std::vector<Instruction> instructions_;
   std::vector<int> outputs_;
   std::vector<int64_t> images_at_a_time_;

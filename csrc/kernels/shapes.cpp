@@ -57,7 +57,7 @@ Shape channels_last(int64_t images, int64_t channels, int64_t height, int64_t wi
 
 namespace {
 
-/// Whether a tensor has these sizes, and its pixels follow on each other as many elements apart.
+/// Whether a tensor has these sizes and its pixels are this many elements apart.
 bool has_pixels(const Shape& image, const Shape& sizes, int64_t pixel_stride) {
   const Axes& size = sizes.sizes;
   const Axes strides{size[2] * size[3] * pixel_stride, 1, size[3] * pixel_stride, pixel_stride};
@@ -69,8 +69,7 @@ bool has_pixels(const Shape& image, const Shape& sizes, int64_t pixel_stride) {
   return true;
 }
 
-/// How far a pixel is from the next, of an image whose pixels are equally far apart; `least` where there is
-/// one.
+/// The distance between the pixels of an image if it is constant; `least` if there is only one.
 int64_t pixel_stride_of(const Shape& image, int64_t least) {
   for (const size_t axis : {3, 2, 0})
     if (image.sizes[axis] > 1) return image.strides[axis];
@@ -84,7 +83,7 @@ bool apply_other(Convolution& given, const Shape& other, const Shape& wanted) {
   return has_pixels(other, wanted, given.summand_pixel_stride);
 }
 
-/// Number of windows along an axis. A pool may end with one that is not whole, as ATen has it.
+/// Number of windows along an axis. A pool may end with a partial window, as in ATen.
 int64_t windows_of(int64_t size, int64_t padding, int64_t behind, int64_t dilation, int64_t kernel,
                    int64_t stride, bool is_ceiled) {
   const int64_t left = size + padding + behind - dilation * (kernel - 1) - 1 + (is_ceiled ? stride - 1 : 0);
@@ -109,8 +108,7 @@ Convolution read(const Shape& in) {
   return given;
 }
 
-/// Whether places and scratch of such windows are numbers without overflow, and not much larger than the
-/// image.
+/// Whether offsets and scratch for such windows do not overflow, and are not much larger than the image.
 bool is_of_usual_size(const Shape& in, const Window& window) {
   const std::array<int64_t, 10> steps{
       window.kernel_height, window.kernel_width, window.stride_y, window.stride_x,  window.dilation_y,
@@ -121,7 +119,7 @@ bool is_of_usual_size(const Shape& in, const Window& window) {
                      [](int64_t size) { return size <= kMostSize; });
 }
 
-/// The input and the windows over it. Nothing where these are not of a usual size.
+/// The input and its windows. Nothing if these are not of a usual size.
 std::optional<Convolution> geometry(const Shape& in, const Window& window, bool is_ceiled) {
   Convolution given = read(in);
   if (given.channels > kMaxChannels) throw std::invalid_argument("too many channels");
@@ -142,7 +140,7 @@ std::optional<Convolution> geometry(const Shape& in, const Window& window, bool 
                                 given.kernel_height, given.stride_y, is_ceiled);
   given.out_width = windows_of(given.width, given.pad_x, window.pad_behind, given.dilation_x,
                                given.kernel_width, given.stride_x, is_ceiled);
-  // From the only window no stride leads to another: else scratch would be as large as the stride says.
+  // A single window has no next one: otherwise scratch would grow with the stride.
   if (given.out_height == 1) given.stride_y = 1;
   if (given.out_width == 1) given.stride_x = 1;
   int64_t size = given.out_channels;
@@ -151,7 +149,7 @@ std::optional<Convolution> geometry(const Shape& in, const Window& window, bool 
   return given;
 }
 
-/// Each pixel of the result is made of the one of the input.
+/// Each pixel of the result is computed from the corresponding one of the input.
 Convolution pixel_by_pixel(const Shape& in) {
   Convolution given = read(in);
   given.out_channels = given.channels;
@@ -161,7 +159,7 @@ Convolution pixel_by_pixel(const Shape& in) {
   return given;
 }
 
-/// The call, and its result as an image of its own.
+/// The call, with its result as a separate image.
 Call with_image(Convolution given) {
   given.out_pixel_stride = given.out_channels;
   return {given,
@@ -211,12 +209,12 @@ std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceile
 
 namespace {
 
-/// Rows of the last axis of a tensor.
+/// Rows along the last axis of a tensor.
 struct Rows {
-  int64_t count, step;  // from each to the next
+  int64_t count, step;  // step between rows
 };
 
-/// Nothing where they are not equally far from each other.
+/// Nothing if they are not equidistant.
 std::optional<Rows> rows_of(const Shape& in) {
   const size_t last = in.rank - 1;
   Rows rows{1, in.sizes[last]};
@@ -229,7 +227,7 @@ std::optional<Rows> rows_of(const Shape& in) {
   return rows;
 }
 
-/// As many rows, contiguous, of so many elements.
+/// The same number of contiguous rows, with this many elements.
 Shape rows_like(const Shape& in, int64_t size) {
   Shape made = in;
   made.sizes[in.rank - 1] = size;

@@ -12,10 +12,10 @@ namespace rlopt::kernels {
 
 namespace {
 
-constexpr int kMostInputs = 6, kMostOutputs = 64;  // of a tile along an axis, and of a panel
+constexpr int kMostInputs = 6, kMostOutputs = 64;  // inputs of a tile along an axis, and outputs of a panel
 using Row = std::array<double, 3>;
 
-/// What a position along an axis takes of the three weights. In float64, as it is done once.
+/// The coefficients of one position along an axis for the three weights. In float64, since it runs only once.
 std::array<Row, kMostInputs> weight_transform(int64_t tile) {
   if (tile == 2) return {{{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}}};
   const double a = kWinogradA, b = kWinogradB, a2 = a * a, b2 = b * b;
@@ -33,16 +33,16 @@ void combine(const Row& of, const double* x, const double* y, const double* z, i
   for (int64_t i = 0; i < count; ++i) sums[i] = static_cast<Sum>(of[0] * x[i] + of[1] * y[i] + of[2] * z[i]);
 }
 
-/// Multiplications that take as long as transforming a number. Fitted by hand to times of one thread of an
-/// Intel Xeon with AVX-512, such as `python -m baselines.kernels --what methods --threads 1` takes; with AVX2
-/// it is less, and so is kReadOfWeight.
+/// Cost of transforming a number, in multiplications. Fitted by hand to single-thread times on an Intel Xeon
+/// with AVX-512, as measured by `python -m baselines.kernels --what methods --threads 1`; with AVX2 it is
+/// less, and so is kReadOfWeight.
 constexpr double kTransform = 14;
 
-/// Parts of a thread's share have so many tiles, or panels: for each part what its tiles see is transformed.
+/// Tiles, or panels, of a part of a thread's share: each part transforms the input of its tiles.
 constexpr int64_t kTilesOfPart = 28, kPanelsOfPart = 2;
 
-/// Floats for all threads, where so few tiles are not more: malloc asks for new pages at every call for 32
-/// MB.
+/// Maximum floats of scratch for all threads, unless the minimum number of tiles needs more: malloc requests
+/// new pages at every call for 32 MB.
 constexpr int64_t kMostScratch = 4 << 20, kLeastTilesOfBlock = 8;
 
 }  // namespace
@@ -98,8 +98,8 @@ int64_t winograd_size(int64_t out_channels, int64_t in_channels, Method method, 
 
 namespace {
 
-/// The largest and the mean magnitude of each channel of an output, and what its lightest tap has of the mean
-/// one. False where it reads nothing.
+/// The largest and the mean magnitude of each channel of an output, and its lightest tap relative to the mean
+/// tap. False if the output reads nothing.
 bool describe(const float* weight, int64_t channels, std::vector<float>& largest, std::vector<float>& mean,
               float& lightest) {
   std::array<double, 9> taps{};
@@ -132,7 +132,7 @@ float median(std::vector<float> values) {
 bool write_sizes(const float* weight, int64_t out_channels, int64_t in_channels, float* most, float* least) {
   const auto channels = static_cast<size_t>(in_channels);
   std::vector<float> largest(channels), mean(channels);
-  std::vector<std::vector<float>> shares(channels);  // of each channel, by outputs
+  std::vector<std::vector<float>> shares(channels);  // for each channel, by output
   for (int64_t out = 0; out < out_channels; ++out) {
     float lightest = 0;
     if (!describe(weight + out * in_channels * 9, in_channels, largest, mean, lightest)) continue;
@@ -144,7 +144,7 @@ bool write_sizes(const float* weight, int64_t out_channels, int64_t in_channels,
   }
   double all = 0, one = 0, window = 0;
   for (size_t in = 0; in < channels; ++in) {
-    if (shares[in].empty()) return false;  // a weight of zeros
+    if (shares[in].empty()) return false;  // all weights are zero
     const auto tenth = shares[in].begin() + static_cast<int64_t>(shares[in].size() / 10);
     std::nth_element(shares[in].begin(), tenth, shares[in].end());
     least[in] = *tenth;
@@ -155,15 +155,15 @@ bool write_sizes(const float* weight, int64_t out_channels, int64_t in_channels,
   return all <= kMostOfAll * window && one * std::sqrt(in_channels) <= kMostOfOne * window;
 }
 
-/// A weight as it comes, and how it is transformed.
+/// An unpacked weight, and its transform.
 struct Transform {
   const float* weight;
   int64_t out_channels, in_channels, inputs;
   const std::array<Row, kMostInputs>& rows;
 
-  /// Some outputs, which are a panel of this width.
+  /// Some outputs, which form a panel of this width.
   void write(int64_t begin, int64_t outputs, int64_t width, float* to) const {
-    // All outputs of a panel at a time, along which the compiler makes vectors of it.
+    // All outputs of a panel at a time, so that the compiler vectorises over them.
     std::array<std::array<double, kMostOutputs>, 9> windows{};
     std::array<std::array<std::array<double, kMostOutputs>, kMostInputs>, 3> columns{};
     for (int64_t in = 0; in < in_channels; ++in) {

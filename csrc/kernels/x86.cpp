@@ -1,5 +1,5 @@
-// Which of the kernels for AVX-512, for float32 and bfloat16, and of those for AVX2 this processor has: it is
-// asked when the package runs.
+// Selects the kernels by processor features at run time: those for AVX-512, in float32 and bfloat16, or those
+// for AVX2.
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -24,8 +24,8 @@ constexpr bool kIsInSoftware = false;
 #endif
 
 #if RLOPT_HAS_AMX
-/// Whether the processor has the unit, and Linux lets this process use it: its registers are large, so that
-/// they have to be asked for.
+/// Whether the processor has the matrix unit and Linux lets this process use it: its register state is large,
+/// so a process has to request permission.
 bool may_use_amx() {
   constexpr unsigned kAmxBf16 = 1U << 22, kTiles = 1U << 24;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // NOLINT(google-runtime-int)
@@ -95,9 +95,9 @@ const Kernels* kernels_of(Element, int64_t) { return nullptr; }
 namespace rlopt::kernels {
 
 std::string_view most_instructions() {
-  const char* const given = std::getenv("TORCHRLOPT_INSTRUCTIONS");  // as ATen has ATEN_CPU_CAPABILITY
+  const char* const given = std::getenv("TORCHRLOPT_INSTRUCTIONS");  // like ATen's ATEN_CPU_CAPABILITY
   const std::string_view most = given == nullptr ? "" : given;
-  // A limit that is misspelt would be none, and be found out by nobody.
+  // A misspelt limit would silently be ignored.
   for (const std::string_view known : {"", "avx512", "avx2", "none", "amx-in-software"})
     if (most == known) return most;
   throw std::invalid_argument(

@@ -87,7 +87,7 @@ class Evaluator {
     return expr.function->call({graph_}, args);
   }
 
-  /// Kleene logic: a false operand decides `&&` and a true one `||`, even where the other is unknown.
+  /// Kleene logic: a false operand decides `&&` and a true one `||`, even if the other is unknown.
   Bound evaluate_binary(const Expr& expr, int member) const {
     const Bound left = (*this)(*expr.args[0], member);
     if (expr.op == BinaryOp::And || expr.op == BinaryOp::Or) {
@@ -175,7 +175,7 @@ std::optional<int> compare_dims(const Dim& a, const Dim& b) {
     return std::nullopt;
   }
   if (difference.is_static()) return compare_dims(difference, 0);
-  // Symbols are >= 0: with all coefficients of one sign and a constant of that sign the difference keeps it.
+  // Symbols are >= 0: if all coefficients and the constant have the same sign, so has the difference.
   bool all_positive = true, all_negative = true, has_constant = false;
   for (const auto& [monomial, coefficient] : difference.polynomial()) {
     has_constant |= monomial.empty();
@@ -188,7 +188,7 @@ std::optional<int> compare_dims(const Dim& a, const Dim& b) {
 
 bool nearly_equal(double a, double b) {
   if (a == b) return true;
-  // Any number is within a share of an infinite one.
+  // Any number would be within a relative tolerance of infinity.
   return std::isfinite(a) && std::isfinite(b) &&
          std::fabs(a - b) <= 1e-6 * std::max(std::fabs(a), std::fabs(b));
 }

@@ -12,8 +12,8 @@
 
 namespace rlopt {
 
-/// What an expression evaluates to. `monostate` is "unknown": it spreads through every operation, and a
-/// condition that is unknown does not hold, nor does its negation.
+/// The value of an expression. `monostate` is "unknown": it propagates through every operation; neither an
+/// unknown condition nor its negation holds.
 struct Bound;
 using BoundList = std::vector<Bound>;
 struct Bound {
@@ -23,7 +23,7 @@ struct Bound {
   bool operator==(const Bound&) const = default;
 };
 
-/// Static types; `Number` is an int or a float, `Scalar` anything but a list or a tensor.
+/// Static types; `Number` is an int or a float, `Scalar` anything except a list or a tensor.
 enum class ExprType : uint8_t { Int, Float, Bool, String, List, Tensor, Number, Scalar, Any };
 const char* expr_type_name(ExprType type);
 
@@ -60,8 +60,7 @@ struct Expr {
     Negate,
     Binary,
     Index,
-    Gather  // the list of the operand's values over the members of the family; put in by the parser, never
-            // printed
+    Gather  // list of the operand's values over the family's members; added by the parser, never printed
   };
   Kind kind = Kind::Int;
   ExprType type = ExprType::Any;
@@ -69,7 +68,7 @@ struct Expr {
   int64_t int_value = 0;
   double float_value = 0;
   std::string text;        // string, or name of the variable or function
-  bool starred = false;    // Variable: names a family; others: has a value for each member
+  bool starred = false;    // Variable: names a family; others: has one value per member
   bool is_tensor = false;  // Variable
   int slot = -1;           // Variable: index in Substitution::tensors or ::attributes
   BinaryOp op = BinaryOp::Or;
@@ -77,36 +76,36 @@ struct Expr {
   std::vector<ExprPtr> args;
 };
 
-/// What the variables of a substitution stand for. Slots are those of the substitution; a starred slot has
-/// its values in `family_*` (one per member) and, while one member is looked at, in the plain arrays too.
+/// Values of a substitution's variables. Slots are those of the substitution; a starred slot has its values
+/// in `family_*` (one per member) and, while a member is processed, in the plain arrays too.
 struct Binding {
   static constexpr Value kUnbound{-2, 0};
 
   std::vector<Value> tensors;
-  std::vector<const AttrValue*> attributes;  // null: not bound. They belong to nodes of the graph
-  std::vector<const Attrs*> rests;  // whole attributes of a node; a substitution says which of them count
+  std::vector<const AttrValue*> attributes;  // null: unbound. They belong to nodes of the graph
+  std::vector<const Attrs*> rests;           // all attributes of a node; the substitution says which count
   std::vector<std::vector<Value>> family_tensors;
   std::vector<std::vector<const AttrValue*>> family_attributes;
 };
 
 /// Evaluates on a graph. `member` >= 0 takes starred variables from that member of the family, -1 from the
-/// plain arrays. Never throws for values that do not fit (index out of range, symbolic where a number is
-/// needed): the result is unknown.
+/// plain arrays. Never throws for unsuitable values (index out of range, symbolic instead of a number): the
+/// result is unknown.
 Bound evaluate(const Expr& expr, const Graph& graph, const Binding& binding, int num_members, int member);
-/// True only where the condition is known to hold.
+/// True only if the condition is known to hold.
 bool holds(const Expr& expr, const Graph& graph, const Binding& binding, int num_members, int member);
 
 Bound to_bound(const AttrValue& value);
-/// As an attribute of the given kind; nothing when unknown, symbolic or of another kind.
+/// The value as an attribute of the given kind; nothing if unknown, symbolic or of another kind.
 std::optional<AttrValue> to_attribute(const Bound& value, AttrKind kind);
 std::string bound_str(const Bound& value);
 
-/// The number in a Constant node with one element, if that is what the value is.
+/// The number in a Constant node with one element, if the value is one.
 std::optional<double> scalar_constant(const Graph& graph, Value value);
 
 std::string print_expression(const Expr& expr);
 
-/// Where evaluation of a call takes place.
+/// Context in which a call is evaluated.
 struct CallContext {
   const Graph& graph;
 };
@@ -119,19 +118,19 @@ struct Function {
   bool gathers = false;  // the first argument is always the list over members (num, same)
 };
 
-/// Null when there is no such function.
+/// Null if there is no such function.
 const Function* find_function(const std::string& name);
 std::vector<std::string> function_names();
 
-/// Three-valued comparison of dimensions whose symbols are sizes >= 0: sign of a - b, nothing when it depends
-/// on them.
+/// Three-valued comparison of dimensions whose symbols are sizes >= 0: sign of a - b, or nothing if it
+/// depends on them.
 std::optional<int> compare_dims(const Dim& a, const Dim& b);
 std::optional<bool> bounds_equal(const Bound& a, const Bound& b);
 
-/// Equal up to a relative 1e-6: constants and real attributes pass through single precision on their way from
-/// ONNX. An infinity is equal to itself only, and NaN to nothing.
+/// Equal up to a relative 1e-6: constants and real attributes pass through single precision in ONNX. Infinity
+/// equals only itself, and NaN nothing.
 bool nearly_equal(double a, double b);
-/// Whether a scalar of a graph is a number of the library: in half precision it was rounded on its way there.
+/// Whether a scalar of a graph equals a literal of the library: in half precision it was rounded.
 bool is_literal(double number, double literal, DType dtype);
 Bound binary(BinaryOp op, const Bound& a, const Bound& b);
 

@@ -1,4 +1,4 @@
-// The functions that conditions and attribute expressions may call.
+// The functions available in conditions and attribute expressions.
 #include "library/expression_functions.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using T = ExprType;
 
 const BoundList& list_of(const Bound& value) { return std::get<BoundList>(value.value); }
 
-/// The number, or nothing when it is symbolic or no number at all.
+/// The number, or nothing if it is symbolic or not a number.
 std::optional<int64_t> integer(const Bound& value) {
   const auto* dim = std::get_if<Dim>(&value.value);
   return dim != nullptr && dim->is_static() ? std::optional<int64_t>(dim->value()) : std::nullopt;
@@ -135,7 +135,7 @@ Bound fn_range(const CallContext&, const Args& a) {
   for (int64_t i = 0; i < *count; ++i) list.push_back({Dim(i)});
   return {std::move(list)};
 }
-/// Position of the first equal entry, -1 without one; unknown where an earlier entry might be equal.
+/// Position of the first equal entry, -1 if there is none; unknown if an earlier entry might be equal.
 Bound fn_index_of(const CallContext&, const Args& a) {
   const BoundList& list = list_of(a[0]);
   for (size_t i = 0; i < list.size(); ++i) {
@@ -253,7 +253,7 @@ Bound fn_perm_default(const CallContext& c, const Args& a) {
   const Bound range = fn_range(c, {a[1]});
   return range.is_unknown() ? range : fn_reverse(c, {range});
 }
-/// An empty attribute list stands for n times the value.
+/// An empty attribute list stands for n copies of the value.
 Bound fn_default(const CallContext& c, const Args& a) {
   return list_of(a[0]).empty() ? fn_repeat(c, {a[1], a[2]}) : a[0];
 }

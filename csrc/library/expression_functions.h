@@ -5,9 +5,9 @@
 
 namespace rlopt {
 
-/// Functions that look at tensors.
+/// Functions of tensors.
 std::vector<Function> tensor_functions();
-/// Position of `index` among `size` entries, negative ones counted from the end; nothing outside, or when
+/// Position of `index` among `size` entries; negative ones count from the end. Nothing if out of range or
 /// symbolic.
 std::optional<size_t> list_position(const Bound& index, size_t size);
 

@@ -46,7 +46,8 @@ class ExpressionReader {
   }
 
  private:
-  /// A chain such as a + b + c is as deep as it is long, for everything that walks over the expression.
+  /// A chain such as a + b + c counts as deep as it is long: every traversal of the expression recurses that
+  /// far.
   std::shared_ptr<Expr> make(Expr::Kind kind, int line) {
     if (++size_ > kMaxExpression) reader_.fail(kTooLarge, line);
     auto expr = std::make_shared<Expr>();
@@ -61,7 +62,7 @@ class ExpressionReader {
     return token;
   }
 
-  /// True if the next token continues this expression: outside brackets a new line ends it.
+  /// Whether the next token continues this expression: outside brackets a new line ends it.
   bool continues() const {
     return brackets_ > 0 || reader_.peek().line == line_ || reader_.is_symbol("&&") ||
            reader_.is_symbol("||");
@@ -69,7 +70,7 @@ class ExpressionReader {
 
   const Operator* find_operator() const {
     if (!continues()) return nullptr;
-    const bool is_mod = reader_.is_name("%");  // the shared lexer lets names start with %
+    const bool is_mod = reader_.is_name("%");  // the shared lexer allows names to start with %
     for (const Operator& op : kOperators) {
       if (reader_.is_symbol(op.symbol) || (is_mod && op.op == BinaryOp::Mod)) return &op;
     }
@@ -165,7 +166,7 @@ class ExpressionReader {
     return expr;
   }
 
-  /// `w*` against `w * 2`: a star before an operand on the same line multiplies.
+  /// `w*` or `w * 2`: a star before an operand on the same line multiplies.
   bool is_star() const {
     if (!reader_.is_symbol("*") || !continues()) return false;
     const Token& after = reader_.peek(1);

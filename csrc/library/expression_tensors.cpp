@@ -1,4 +1,4 @@
-// Functions of conditions that look at tensors.
+// Functions of tensors for conditions.
 #include "library/expression_functions.h"
 
 namespace rlopt {
@@ -70,7 +70,7 @@ Bound fn_same_shape(const CallContext& c, const Args& a) {
   if (!x.has_rank || !y.has_rank) return {};
   return binary(BinaryOp::Equal, shape_of(x), shape_of(y));
 }
-/// Broadcasting x against y leaves y's shape as it is.
+/// Whether broadcasting x with y leaves y's shape unchanged.
 Bound fn_broadcasts_to(const CallContext& c, const Args& a) {
   const TensorType &x = type_of(c, a[0]), &y = type_of(c, a[1]);
   if (!x.has_rank || !y.has_rank) return {};

@@ -35,7 +35,7 @@ bool is_number(ExprType type) {
          type == ExprType::Scalar || type == ExprType::Any;
 }
 
-/// May a value of type `got` stand where `wanted` is asked?
+/// Whether a value of type `got` is allowed where `wanted` is required.
 bool fits(ExprType got, ExprType wanted) {
   if (got == wanted || wanted == ExprType::Any || got == ExprType::Any) return true;
   if (wanted == ExprType::Scalar) return got != ExprType::List && got != ExprType::Tensor;
@@ -103,7 +103,7 @@ class Resolver {
     for (const auto& arg : expr.args) expr.starred |= arg->starred;
   }
 
-  /// Puts a Gather around what has one value for each member where a list is asked for.
+  /// Wraps an expression that has one value per member in a Gather if a list is required.
   ExprPtr lift(const ExprPtr& expr, ExprType wanted, const std::string& place, bool always) const {
     const bool is_list = expr->type == ExprType::List || expr->type == ExprType::Any;
     if (wanted == ExprType::List && expr->starred && (always || !is_list)) {
@@ -170,7 +170,7 @@ class Resolver {
     for (auto& arg : expr.args) arg = (*this)(arg);
     ExprPtr &left = expr.args[0], &right = expr.args[1];
     if (expr.op == BinaryOp::Equal || expr.op == BinaryOp::NotEqual) {
-      // `sizes == dim(w*, 0)`: a list against one number for each member.
+      // `sizes == dim(w*, 0)`: compares a list with one number per member.
       if (left->type == ExprType::List && !left->starred) right = lift(right, ExprType::List, "'=='", false);
       if (right->type == ExprType::List && !right->starred) left = lift(left, ExprType::List, "'=='", false);
       if (!fits(left->type, right->type) && !fits(right->type, left->type)) {

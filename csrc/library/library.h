@@ -17,16 +17,16 @@ class Library {
   const CompiledPattern& pattern(int substitution) const {
     return (*patterns_)[static_cast<size_t>(substitution)];
   }
-  /// Lines of patterns that a node of this operator may be.
+  /// A pattern line that a node of this operator can match.
   struct Role {
     int substitution;
     int line;
-    int plan;  // that starts with the line; -1: none
+    int plan;  // the plan that starts with the line; -1: none
   };
   const std::vector<Role>& roles(Op op) const { return (*roles_)[static_cast<size_t>(op)]; }
-  /// Whether any condition depends on how many readers a tensor has.
+  /// Whether any condition depends on a tensor's number of readers.
   bool counts_uses() const { return counts_uses_; }
-  /// -1 when unknown.
+  /// -1 if unknown.
   int find(const std::string& name) const;
   uint64_t hash() const { return hash_; }
 

@@ -73,7 +73,7 @@ class Compiler {
                                    [&](int slot) { return s_.tensors[static_cast<size_t>(slot)].starred; });
       compiled.family_in = static_cast<int>(it - line.ins.begin());
       compiled.is_sum = line.op == Op::Sum && line.ins.size() == 1;
-      result_.counts_uses |= compiled.is_sum;  // inner Adds are those that nothing else reads
+      result_.counts_uses |= compiled.is_sum;  // inner Adds must have no other readers
     } else if (is_commutative(line.op) && line.ins.size() == 2) {
       compiled.num_orders = 2;
     }
@@ -152,9 +152,9 @@ class Compiler {
     result_.mode = ordered ? CompiledPattern::Mode::OrderedFamily : CompiledPattern::Mode::FreeFamily;
   }
 
-  // ---- what lies next to what
+  // ---- neighbours
 
-  /// Calls visit(producer line, reader line) for every tensor that one line of the pattern gives another.
+  /// Calls visit(producer line, reader line) for every tensor passed from one pattern line to another.
   template <class Visit>
   void for_each_edge(const Visit& visit) const {
     for (size_t i = 0; i < result_.lines.size(); ++i) {
@@ -170,7 +170,7 @@ class Compiler {
     for_each_edge([this](int producer, int reader) {
       PatternLine &from = result_.lines[static_cast<size_t>(producer)],
                   &to = result_.lines[static_cast<size_t>(reader)];
-      // Between a tree of Adds and its leaves there may be other Adds.
+      // Other Adds may stand between a tree of Adds and its leaves.
       if (!to.is_sum) from.needed.readers.add(to.op);
       if (!to.is_sum && !from.is_sum) to.needed.producers.add(from.op);
     });
@@ -190,7 +190,7 @@ class Compiler {
     }
   }
 
-  /// Breadth first over lines that share a tensor.
+  /// Breadth-first search over lines that share a tensor.
   void set_paths() {
     const size_t count = result_.lines.size();
     std::vector<std::vector<int>> neighbours(count);
@@ -198,7 +198,7 @@ class Compiler {
       neighbours[static_cast<size_t>(producer)].push_back(reader);
       neighbours[static_cast<size_t>(reader)].push_back(producer);
     });
-    for (size_t i = 0; i < count; ++i) {  // lines that read one tensor, where nothing nearer joins them
+    for (size_t i = 0; i < count; ++i) {  // readers of one tensor, if nothing nearer connects them
       for (size_t j = 0; j < count; ++j) {
         const auto& ins = result_.lines[j].ins;
         const bool share =
@@ -243,7 +243,7 @@ class Compiler {
     progress.is_done[static_cast<size_t>(index)] = true;
   }
 
-  /// Checks that became decidable. Those of whole families come at the end; the matcher runs them itself.
+  /// Checks that have become decidable. Those of whole families run at the end, in the matcher.
   std::vector<int> due_checks(Progress& progress) const {
     std::vector<int> due;
     for (size_t i = 0; i < result_.checks.size(); ++i) {
@@ -260,7 +260,7 @@ class Compiler {
     return due;
   }
 
-  /// Adds lines of the wanted kind that touch a bound tensor, producers first: they have one candidate.
+  /// Adds lines of the wanted kind that touch a bound tensor. Producers first: they have only one candidate.
   void extend(Progress& progress, bool per_member, std::vector<PatternStep>& steps) const {
     while (true) {
       PatternStep best;
@@ -274,7 +274,7 @@ class Compiler {
             if (slot == Line::kOmitted || !progress.tensors.test(static_cast<size_t>(slot))) continue;
             const TensorVariable& tensor = s_.tensors[static_cast<size_t>(slot)];
             if (tensor.literal) continue;
-            // A whole family as input or output is found through the first member, by the matcher.
+            // The matcher finds a whole family of inputs or outputs through its first member.
             if (!found || (best.via == PatternStep::Via::Input && via == PatternStep::Via::Output)) {
               best = {static_cast<int>(i), via, slot, static_cast<int>(p), {}};
               found = true;

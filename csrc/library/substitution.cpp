@@ -22,7 +22,7 @@ int precedence_of(BinaryOp op) {
 
 constexpr int kUnary = 6;
 
-/// Parenthesised where `expr` binds less tightly than its place.
+/// Adds parentheses if `expr` binds less tightly than its context.
 std::string print(const Expr& expr, int place) {
   const auto joined = [&](const std::string& open, const std::string& close) {
     std::string text = open;
@@ -49,7 +49,7 @@ std::string print(const Expr& expr, int place) {
     case Expr::Kind::Negate:
       return "-" + print(*expr.args[0], kUnary);
     case Expr::Kind::Index: {
-      // `s*[0]` would read as a product.
+      // `s*[0]` would parse as a product.
       const std::string list = print(*expr.args[0], kUnary);
       return (list.ends_with('*') ? "(" + list + ")" : list) + "[" + print(*expr.args[1], 0) + "]";
     }

@@ -1,4 +1,4 @@
-// Resolves names of a substitution and refuses malformed ones.
+// Resolves the names of a substitution and rejects malformed ones.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -243,7 +243,7 @@ class Checker {
     if (const auto it = new_.find(key); it != new_.end()) return it->second;
     const auto it = old_.find(key);
     if (it == old_.end()) fail(line, "'" + shown(in) + "' is not defined");
-    // A name that a later line defines would mean two tensors in one replacement.
+    // A name that a later line defines would refer to two tensors in one replacement.
     for (const RawLine& raw : raw_.replacement) {
       for (const Tensor& out : raw.outs) {
         if (Key{out.name, out.starred} == key) fail(line, "'" + shown(in) + "' is read before it is defined");
@@ -331,7 +331,7 @@ class Checker {
     }
   }
 
-  // ---- the whole
+  // ---- whole substitution
 
   void finish_outputs() const {
     if (result_.outputs.empty()) fail(raw_.line, "the replacement defines no output of the pattern");
@@ -340,7 +340,7 @@ class Checker {
       const bool is_output =
           std::any_of(result_.outputs.begin(), result_.outputs.end(),
                       [&, slot = slot](const Output& out) { return out.new_slot == slot; });
-      // `y = x` gives a new name to a tensor of the pattern, whose producer is a line there.
+      // `y = x` renames a tensor of the pattern, whose producer is a line there.
       const bool has_siblings = tensor.is_new && tensor.producer >= 0 &&
                                 result_.replacement[static_cast<size_t>(tensor.producer)].outs.size() > 1;
       if (!is_output && !read_.contains(slot) && !has_siblings) {
@@ -353,7 +353,7 @@ class Checker {
   const Substitution& raw_;
   rlopt::Substitution result_;
   std::map<Key, int> old_;  // tensors of the pattern
-  std::map<Key, int> new_;  // tensors of the replacement, as far as defined
+  std::map<Key, int> new_;  // tensors of the replacement defined so far
   std::map<Key, int> attributes_;
   std::set<int> read_;
 };

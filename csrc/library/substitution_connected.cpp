@@ -1,4 +1,4 @@
-// Checks that a pattern hangs together, and so does its family.
+// Checks that a pattern and its family are connected.
 #include <algorithm>
 #include <map>
 #include <numeric>

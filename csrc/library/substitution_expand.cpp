@@ -1,6 +1,5 @@
-// Two conveniences of the text, gone before anything else sees it: `let name = expression` is put in where
-// the name stands, and a substitution with optional inputs (`b?`) becomes one substitution with each and one
-// without each.
+// Expands two shorthands before anything else sees them: `let name = expression` is inlined, and a
+// substitution with optional inputs (`b?`) becomes one substitution with each and one without each.
 #include <map>
 #include <set>
 
@@ -25,7 +24,7 @@ ExprPtr inlined(const ExprPtr& expr, const Definitions& lets) {
   return copy;
 }
 
-/// Stops counting beyond the limit.
+/// Stops counting at the limit.
 size_t size_of(const Expr& expr) {
   size_t size = 1;
   for (const auto& arg : expr.args) {
@@ -36,7 +35,7 @@ size_t size_of(const Expr& expr) {
 
 void inline_lets(Substitution& raw) {
   Definitions lets;
-  // Of lets that name one another each may be twice as large as the last.
+  // With nested lets, each may double the size of the previous one.
   const auto put_in = [&](const ExprPtr& expr) {
     ExprPtr whole = inlined(expr, lets);
     if (size_of(*whole) > kMaxExpression) throw SubstitutionError(raw.name, expr->line, kTooLarge);
@@ -52,7 +51,7 @@ void inline_lets(Substitution& raw) {
   for (auto* side : {&raw.pattern, &raw.replacement}) {
     for (Line& line : *side) {
       for (auto& [name, expr] : line.attrs) {
-        // In a pattern a lone name binds the attribute; a let of that name would hide the binding.
+        // In a pattern a lone name binds the attribute; a let with that name would hide the binding.
         if (side == &raw.pattern && expr->kind == Expr::Kind::Variable && lets.contains(expr->text)) {
           throw SubstitutionError(raw.name, line.line,
                                   "'" + expr->text + "' is a let and binds an attribute");
@@ -71,7 +70,7 @@ bool mentions(const ExprPtr& expr, const std::string& name) {
   return false;
 }
 
-/// Names marked `?` anywhere, in the order of the pattern.
+/// Names marked `?` anywhere, in pattern order.
 std::vector<std::string> optional_names(const Substitution& raw) {
   std::vector<std::string> names;
   std::set<std::string> in_pattern;
@@ -94,7 +93,7 @@ std::vector<std::string> optional_names(const Substitution& raw) {
   return names;
 }
 
-/// The substitution in which the optional input is there, or is not.
+/// The substitution with or without the optional input.
 Substitution with_choice(Substitution raw, const std::string& name, bool is_present) {
   for (auto* side : {&raw.pattern, &raw.replacement}) {
     for (Line& line : *side) {
@@ -109,7 +108,7 @@ Substitution with_choice(Substitution raw, const std::string& name, bool is_pres
     std::string suffix = "_no_";
     suffix.append(name);
     raw.name += suffix;
-    // What is asked of an input says nothing where there is none.
+    // Conditions on an absent input are dropped.
     std::erase_if(raw.conditions, [&name](const ExprPtr& condition) { return mentions(condition, name); });
   }
   return raw;

@@ -1,4 +1,4 @@
-// Reads substitution text into its syntax tree.
+// Parses substitution text into its syntax tree.
 #include <cctype>
 #include <limits>
 #include <set>
@@ -63,7 +63,7 @@ bool is_lower_snake(const std::string& name) {
   return true;
 }
 
-/// Reads whole substitutions.
+/// Parses whole substitutions.
 class SubstitutionReader {
  public:
   explicit SubstitutionReader(const std::string& text) : reader_(tokens_of(text)) {
@@ -148,7 +148,7 @@ class SubstitutionReader {
 
   std::string shown() const { return reader_.at_end() ? "the end of the text" : reader_.peek().text; }
 
-  /// As written, without a comment: a hash such as 12e45678 is no number.
+  /// The raw text without a comment: a hash such as 12e45678 must not be read as a number.
   std::string rest_of_line() {
     const Token first = reader_.next();
     while (!reader_.at_end() && reader_.peek().line == first.line) reader_.next();

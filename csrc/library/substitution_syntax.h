@@ -10,11 +10,11 @@
 
 namespace rlopt::syntax {
 
-/// "x", "w*", "b?", "_" or a number in the place of an input.
+/// "x", "w*", "b?", "_" or a number as an input.
 struct Tensor {
   std::string name;
   bool starred = false;
-  bool is_optional = false;  // gone after `expand`
+  bool is_optional = false;  // false after `expand`
   std::optional<double> literal;
 };
 
@@ -36,12 +36,12 @@ struct Substitution {
   int line = 0;
   std::vector<Line> pattern;
   std::vector<Line> replacement;
-  std::vector<std::pair<std::string, ExprPtr>> lets;  // gone after `expand`
+  std::vector<std::pair<std::string, ExprPtr>> lets;  // empty after `expand`
   std::vector<ExprPtr> conditions;
   std::string proof;
 };
 
-/// Reads tokens one by one; errors name the substitution that is being read.
+/// Reads tokens one by one; errors contain the name of the current substitution.
 class Reader {
  public:
   explicit Reader(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
@@ -56,28 +56,27 @@ class Reader {
   [[noreturn]] void fail(const std::string& reason) const;
   [[noreturn]] void fail(const std::string& reason, int line) const;
 
-  std::string substitution;  // name of the one being read
+  std::string substitution;  // name of the current one
 
  private:
   std::vector<Token> tokens_;
   size_t pos_ = 0;
 };
 
-/// Operands and operators of one expression, definitions put in.
+/// Maximum operands and operators of one expression, after inlining definitions.
 inline constexpr size_t kMaxExpression = 500;
 inline constexpr const char* kTooLarge = "an expression of more than 500 operands and operators";
 
-/// One expression; it ends with its line except inside brackets or around `&&` and `||`.
-/// Variables are left unresolved (slot -1), types Any.
+/// Reads one expression; it ends with its line except inside brackets or around `&&` and `||`. Variables are
+/// left unresolved (slot -1), types Any.
 ExprPtr read_expression(Reader& reader);
 
-/// Puts in the definitions of `let`; one substitution for each choice of the optional inputs, those without
-/// input `b` named
-/// `<name>_no_b` and without the conditions on it.
+/// Inlines `let` definitions and returns one substitution for each choice of the optional inputs. Those
+/// without input `b` are named `<name>_no_b` and lack the conditions on it.
 std::vector<Substitution> expand(const Substitution& raw);
-/// Resolves names and types, and makes all the checks.
+/// Resolves names and types, and runs all checks.
 rlopt::Substitution resolve(const Substitution& raw);
-/// The pattern hangs together, and its family is held together by something.
+/// Checks that the pattern is connected, and that its family is, too.
 void check_whole(const rlopt::Substitution& s, int first_line);
 
 }  // namespace rlopt::syntax

@@ -6,11 +6,11 @@ namespace rlopt {
 
 namespace {
 
-constexpr int kMaxSteps = 5000;  // of the search; a pattern with more freedom keeps its duplicates
+constexpr int kMaxSteps = 5000;  // search limit; a pattern with more freedom keeps its duplicates
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
-/// Where each variable goes; -1: not decided.
+/// The image of each variable; -1: undecided.
 struct Renaming {
   std::vector<int> lines;
   std::vector<int> tensors;
@@ -131,7 +131,7 @@ class Finder {
     return tensors;
   }
 
-  // ---- what things mean, as text in which renamed variables carry their new numbers
+  // ---- meanings, as text in which renamed variables have their new numbers
 
   std::string join(std::vector<std::string> parts, bool sorts) const {
     if (sorts) std::sort(parts.begin(), parts.end());
@@ -160,7 +160,7 @@ class Finder {
     return all;
   }
 
-  /// The expression of the replacement behind a tensor.
+  /// The replacement's expression for a tensor.
   std::string meaning(int slot, const Renaming& renaming) const {
     if (slot == Line::kOmitted) return "_";
     const TensorVariable& tensor = s_.tensors[at(slot)];
@@ -181,7 +181,7 @@ class Finder {
   const Substitution& s_;
   Renaming identity_;
   std::vector<std::string> conditions_;
-  std::vector<std::string> meanings_;  // of the replacement of each output
+  std::vector<std::string> meanings_;  // of each output's replacement
   std::vector<Symmetry> found_;
   int steps_ = 0;
 };

@@ -1,4 +1,4 @@
-// Symmetries of substitutions: renamings that leave a substitution what it is.
+// Symmetries of substitutions: renamings that map a substitution to itself.
 #pragma once
 
 #include <vector>
@@ -7,14 +7,14 @@
 
 namespace rlopt {
 
-/// Line i stands where line `lines[i]` stood, tensor v where `tensors[v]` stood. Both matches lead to the
-/// same graph up to the order of commutative operands, so one of them is enough.
+/// Line i takes the place of line `lines[i]`, tensor v that of `tensors[v]`. Both matches lead to the same
+/// graph up to the order of commutative operands, so one of them is enough.
 struct Symmetry {
   std::vector<int> lines;
   std::vector<int> tensors;
 };
 
-/// All but the identity; none for substitutions with a family, whose members have an order of their own.
+/// All except the identity; none for substitutions with a family, whose members have their own order.
 std::vector<Symmetry> find_symmetries(const Substitution& substitution);
 
 }  // namespace rlopt

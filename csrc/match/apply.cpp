@@ -15,13 +15,13 @@ namespace {
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
-/// Why a match cannot be applied; stays inside this file.
+/// Why a match cannot be applied; used only in this file.
 struct Refusal {
   std::string reason;
 };
 
-/// Whether a constant of the dtype is this number, up to rounding of a floating one. What overflows to an
-/// infinity, or wraps round, is another number.
+/// Whether the dtype can hold this number, up to floating-point rounding. Overflow to infinity and
+/// wrap-around give another number.
 bool holds_number(DType dtype, double number) {
   if (is_floating(dtype)) {
     const double largest = dtype == DType::f64   ? std::numeric_limits<double>::max()
@@ -205,15 +205,15 @@ class Applier {
     }
   }
 
-  /// A node that computes the same already: two equal nodes would only hide from other substitutions that
-  /// they are one.
+  /// An existing node that computes the same: a second one would only hide from other substitutions that both
+  /// are equal.
   std::optional<NodeId> find_equal(Op op, const Attrs& attrs, const std::vector<Value>& inputs) const {
     if (inputs.empty() || !inputs[0].present()) return std::nullopt;
     for (const Use& use : edit_.graph().uses(inputs[0].node)) {
       if (use.node < 0 || use.slot != 0) continue;
       const Node& node = edit_.graph().node(use.node);
       if (node.op != op || node.inputs != inputs || !(*node.attrs == attrs)) continue;
-      // What is being replaced must not be part of what replaces it: its readers are about to move.
+      // A node that is being replaced must not be part of its own replacement: its readers are about to move.
       if (!defines_output(use.node)) return use.node;
     }
     return std::nullopt;
@@ -232,7 +232,7 @@ class Applier {
     return false;
   }
 
-  // ---- putting it in place
+  // ---- insertion
 
   void redirect_outputs() {
     bool changes = false;
@@ -259,11 +259,11 @@ class Applier {
     if (!changes) throw Refusal{"nothing would change"};
   }
 
-  /// The replacement depends only on what the pattern depended on, so one output cannot close a cycle.
+  /// The replacement depends only on what the pattern depended on, so with one output no cycle can close.
   bool closes_cycle() const {
     if (redirected_.size() < 2) return false;
     const Graph& graph = edit_.graph();
-    // Back from a new output a cycle comes to a reader of an old one: nothing before all of these matters.
+    // A cycle leads back from a new output to a reader of an old one: nothing before all of these matters.
     double first = -1;
     if (order_ != nullptr) {
       first = order_->position(redirected_.front().first.node);
@@ -305,7 +305,7 @@ class Applier {
     for (NodeId id = graph_.end_id(); id < graph.end_id(); ++id) {
       if (graph.alive(id)) change.added.push_back(id);
     }
-    // What died was matched, or lost a reader that died.
+    // Removed nodes were matched, or lost a removed reader.
     change.removed = match_.nodes;
     change.removed.insert(change.removed.end(), edit_.reread().begin(), edit_.reread().end());
     change.reread = edit_.reread();
@@ -329,7 +329,7 @@ class Applier {
   std::vector<std::pair<Value, Value>> redirected_;
 };
 
-/// Nodes outside of `inside` that a value depends on directly; leaves depend on nothing.
+/// Nodes outside `inside` on which a value depends directly; leaves depend on nothing.
 template <class Inside>
 std::vector<NodeId> direct_dependences(const Graph& graph, NodeId start, const Inside& inside) {
   std::vector<NodeId> found, stack{start};
@@ -355,7 +355,7 @@ std::vector<NodeId> direct_dependences(const Graph& graph, NodeId start, const I
 
 bool moves_dependence(const Graph& before, const Match& match, const Applied& applied) {
   const Graph& after = *applied.graph;
-  // A matched node that others read lives on, as a survivor like any other.
+  // A matched node with other readers survives like any other.
   const auto has_died = [&](NodeId id) {
     return !after.alive(id) && std::find(match.nodes.begin(), match.nodes.end(), id) != match.nodes.end();
   };

@@ -10,7 +10,7 @@ namespace rlopt {
 
 namespace {
 
-constexpr int64_t kMaxWork = 50000;  // candidates from one start: bounds what a pathological graph can cost
+constexpr int64_t kMaxWork = 50000;  // candidates from one start: bounds the cost of a pathological graph
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
@@ -51,7 +51,7 @@ const PatternPlan* Matcher::best_plan() const {
   for (const PatternLine& line : pattern_.lines) {
     if (count_of(line) == 0) return nullptr;
   }
-  // Of these the first way in which they match is taken: always the same plan finds it.
+  // An ordered family takes the first way in which it matches: always use the same plan for determinism.
   if (pattern_.mode == CompiledPattern::Mode::OrderedFamily) return &pattern_.plans.front();
   const auto count = [&](const PatternPlan& plan) { return count_of(pattern_.lines[at(plan.start)]); };
   return &*std::min_element(pattern_.plans.begin(), pattern_.plans.end(),

@@ -10,38 +10,38 @@
 
 namespace rlopt {
 
-/// Throws TypeError where a graph has too many matches: n equal readers of one value are n * n / 2 pairs that
+/// Throws TypeError if a graph has too many matches: n equal readers of one value are n * n / 2 pairs that
 /// could be shared, and all of them are kept. 2,000 readers are two million, for which planning took 5 s.
 void require_bounded(size_t num_matches);
 
 inline constexpr int kMaxMembers = 64;  // of a family
 
-/// Matches one pattern on one graph. Every binding is recorded on a trail and undone on the way back.
+/// Matches one pattern on one graph. Every binding is recorded on a trail and undone on backtracking.
 class Matcher {
  public:
   Matcher(const Graph& graph, const GraphIndex& index, const Library& library, int substitution);
 
   /// All matches, in no particular order.
   std::vector<Match> all();
-  /// All matches of a pattern without a family in which `node` stands for line `plan.start`.
+  /// All matches of a pattern without a family in which `node` matches line `plan.start`.
   void match_at(const PatternPlan& plan, NodeId node);
   std::vector<Match> take() { return std::move(matches_); }
-  /// What the members of a family without an order share: the values of `shared_tensors`.
+  /// The tensors that the members of an unordered family share: the values of `shared_tensors`.
   using Key = std::vector<Value>;
-  /// Adds the keys of all members that have `node` as the start of `plan`.
+  /// Adds the keys of all members in which `node` is the start of `plan`.
   void add_keys_at(const PatternPlan& plan, NodeId node, std::vector<Key>& keys);
   /// All matches of the families whose members share `key`; needs the pattern's anchor.
   void match_key(const Key& key);
-  /// Of the families looked at, those that had to leave out members that depend on one another.
+  /// Among the families searched so far, those that had to omit members that depend on one another.
   std::vector<Key> take_conflicts() { return std::move(conflicts_); }
   Key key_of(const std::vector<Value>& tensors) const;
-  /// For `explain`: the part of the search that begins at one node.
+  /// For `explain`: the part of the search that starts at one node.
   void trace_from(const PatternPlan& plan, NodeId node);
-  /// The furthest point reached from now on is recorded there; null: nowhere.
+  /// Records the furthest point reached from now on in `progress`; null: stop recording.
   void trace(MatchProgress* progress) { progress_ = progress; }
   /// The plan whose start has the fewest candidates; null when a line of the pattern has none.
   const PatternPlan* best_plan() const;
-  /// Live nodes that a line may stand for.
+  /// Live nodes that may match a line.
   std::vector<NodeId> candidates(const PatternLine& line) const;
 
  private:
@@ -58,7 +58,7 @@ class Matcher {
   };
   /// One way in which the lines of a member match.
   struct Member {
-    std::vector<NodeId> nodes;   // by line; -1 for lines of no member
+    std::vector<NodeId> nodes;   // by line; -1 for lines outside the member
     std::vector<Value> tensors;  // by slot, shared ones too
     std::vector<const AttrValue*> attributes;
     std::vector<const Attrs*> rests;
@@ -70,7 +70,7 @@ class Matcher {
   std::vector<NodeId> readers(Value value, const PatternLine& line, int position) const;
   std::pair<Value, int> rarest(const PatternLine& line, Value value, int position) const;
 
-  /// What a node reads; of the root of a tree of Adds, its leaves from left to right.
+  /// The operands of a node; for the root of a tree of Adds, its leaves from left to right.
   std::vector<Value> operands(const PatternLine& line, NodeId id) const;
 
   bool is_free(NodeId id) const;
@@ -89,7 +89,7 @@ class Matcher {
   void undo(size_t mark);
   void emit();
 
-  /// Records a failure for `explain`; the text is made only when somebody asks. Returns false.
+  /// Records a failure for `explain`; the text is built only if requested. Returns false.
   template <class MakeText>
   bool fail(const MakeText& make_text) {
     if (progress_ != nullptr) record(make_text());

@@ -22,7 +22,7 @@ std::vector<MatchProgress> trace_matches(const Graph& graph, const Library& libr
     progress.start = id;
     progress.failure = pattern.mode == CompiledPattern::Mode::Single
                            ? "what stands next to it is not what the pattern has there"
-                           : "no second member shares its inputs and attributes";  // a member alone matched
+                           : "no second member shares its inputs and attributes";  // a single member matched
     matcher.trace(&progress);
     matcher.trace_from(*plan, id);
     all.push_back(std::move(progress));

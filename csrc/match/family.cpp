@@ -10,7 +10,7 @@ namespace {
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
-/// Order of members: by the ids of their nodes, then by what they read.
+/// Order of members: by the ids of their nodes, then by their tensors.
 template <class Member>
 bool earlier(const Member& a, const Member& b) {
   return a.nodes != b.nodes ? a.nodes < b.nodes : a.tensors < b.tensors;
@@ -18,7 +18,7 @@ bool earlier(const Member& a, const Member& b) {
 
 }  // namespace
 
-/// Clears what the last member bound and takes its part of the lists that are known already; -1: no member.
+/// Clears the bindings of the last member and takes this member's part of the known lists; -1: no member.
 void Matcher::start_member(int member) {
   for (const int slot : pattern_.starred_tensors) {
     const bool is_known = member >= 0 && is_whole_[at(slot)];
@@ -50,7 +50,7 @@ void Matcher::store_current(int member) {
   }
 }
 
-/// Members in their fixed order; the first way in which all of them match is taken.
+/// Members in their fixed order; takes the first way in which all of them match.
 bool Matcher::match_member(const PatternPlan& plan, int member) {
   if (member == num_members_) return finish_family(plan);
   const size_t mark = trail_.size();
@@ -63,7 +63,7 @@ bool Matcher::match_member(const PatternPlan& plan, int member) {
   return stop;
 }
 
-/// All members are stored: the remaining lines, the conditions on the whole, and out with it.
+/// All members are stored: match the remaining lines, check the conditions on the whole family, and emit.
 bool Matcher::finish_family(const PatternPlan& plan) {
   const size_t mark = trail_.size();
   start_member(-1);
@@ -79,7 +79,7 @@ bool Matcher::finish_family(const PatternPlan& plan) {
   return found;
 }
 
-/// Two members belong together when they agree on everything that has no star.
+/// Members belong together if they agree on everything without a star.
 bool Matcher::same_shared(const Member& a, const Member& b) const {
   for (const int slot : pattern_.shared_tensors) {
     if (a.tensors[at(slot)] != b.tensors[at(slot)]) return false;
@@ -139,7 +139,7 @@ void Matcher::free_families(const PatternPlan& plan) {
 void Matcher::match_members(const PatternPlan& plan, std::vector<Member> members) {
   if (members.size() < 2) return;
   std::sort(members.begin(), members.end(), earlier<Member>);
-  // Buckets by the shared tensors first, so that only likely partners are compared in full.
+  // Bucket by the shared tensors first, so that only likely partners are compared in full.
   std::map<Key, std::vector<std::vector<Member>>> groups;
   for (Member& member : members) {
     auto& bucket = groups[key_of(member.tensors)];
@@ -159,7 +159,7 @@ void Matcher::match_members(const PatternPlan& plan, std::vector<Member> members
 }
 
 void Matcher::match_group(const PatternPlan& plan, std::vector<Member> members) {
-  // A node serves one member: the first that has it.
+  // A node belongs to only one member: the first that has it.
   std::vector<NodeId> taken;
   std::erase_if(members, [&](const Member& member) {
     for (const NodeId id : member.nodes) {
@@ -171,7 +171,7 @@ void Matcher::match_group(const PatternPlan& plan, std::vector<Member> members) 
   for (const auto& group : split_by_same(plan, std::move(members))) {
     std::vector<Member> fitting = without_conflicts(group);
     if (fitting.size() > at(kMaxMembers)) fitting.resize(at(kMaxMembers));
-    // Where a condition on the whole fails, the last member is left out and it is asked again.
+    // If a condition on the whole family fails, drop the last member and try again.
     for (bool found = false; !found && fitting.size() >= 2; fitting.pop_back()) {
       work_ = 0;
       load_family(fitting);
@@ -202,7 +202,7 @@ void Matcher::load_family(const std::vector<Member>& members) {
     binding_.family_attributes[at(slot)].resize(members.size());
 }
 
-/// Members with different values of `e` in a condition `same(e)` are families of their own.
+/// Members with different values of `e` in a condition `same(e)` form separate families.
 std::vector<std::vector<Matcher::Member>> Matcher::split_by_same(const PatternPlan& plan,
                                                                  std::vector<Member> members) {
   std::vector<std::vector<Member>> groups{std::move(members)};
@@ -232,7 +232,7 @@ std::vector<std::vector<Matcher::Member>> Matcher::split_by_same(const PatternPl
   return groups;
 }
 
-/// Leaves out members that depend on an earlier one, or the reverse: as one node they would close a cycle.
+/// Drops members that depend on an earlier one, or vice versa: merged into one node they would close a cycle.
 std::vector<Matcher::Member> Matcher::without_conflicts(const std::vector<Member>& members) {
   const auto depends = [&](const Member& reader, const Member& producer) {
     std::vector<NodeId> nodes;

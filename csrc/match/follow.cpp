@@ -8,11 +8,11 @@ namespace rlopt {
 
 namespace {
 
-constexpr int kMaxClimb = 70;  // Adds above one another; a family of more members than kMaxMembers is none
+constexpr int kMaxClimb = 70;  // maximum depth of nested Adds; families have at most kMaxMembers members
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
-/// A tree of Adds above a node may be the sum that it belongs to.
+/// A node in a tree of Adds may belong to a sum whose root is above it.
 void climb(const Graph& graph, const PatternLine& line, std::vector<NodeId>& ids) {
   for (size_t next = 0; next < ids.size() && next < static_cast<size_t>(kMaxClimb); ++next) {
     const NodeId id = ids[next];

@@ -1,4 +1,4 @@
-// From a node that one line of a pattern stands for to those that another may stand for.
+// From a node that matches one pattern line to nodes that may match another.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace rlopt {
 
-/// Nodes that the last line of a path may stand for when the first stands for `start`.
+/// Nodes that may match the last line of a path if `start` matches the first.
 std::vector<NodeId> follow(const Graph& graph, const CompiledPattern& pattern, const std::vector<int>& path,
                            NodeId start);
 

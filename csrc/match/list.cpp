@@ -16,7 +16,7 @@ const Located& MatchList::operator[](size_t location) const {
   return (*chunks_[chunk])[location];
 }
 
-/// Where the match is, or would be inserted.
+/// The position of the match, or where it would be inserted.
 MatchList::Place MatchList::place(const Match& match) const {
   if (chunks_.empty()) return {0, 0, false};
   auto chunk = std::partition_point(chunks_.begin(), chunks_.end(), [&](const Shared<Chunk>& each) {

@@ -1,4 +1,4 @@
-// The matches of one substitution in canonical order, in chunks that copies share.
+// The matches of one substitution in canonical order, in copy-on-write chunks.
 #pragma once
 
 #include <memory>
@@ -9,16 +9,16 @@
 
 namespace rlopt {
 
-struct Evaluation;  // what applying a match gives: search/state.h
+struct Evaluation;  // the result of applying a match: search/state.h
 
 using MatchPtr = std::shared_ptr<const Match>;
 
-/// Canonical order, and equality, of matches of one substitution.
+/// Canonical order and equality of matches of one substitution.
 bool precedes(const Match& a, const Match& b);
 
 struct Located {
   MatchPtr match;
-  std::shared_ptr<const Evaluation> evaluation;  // null where it is not known (any more)
+  std::shared_ptr<const Evaluation> evaluation;  // null if unknown or stale
 };
 
 class MatchList {
@@ -26,15 +26,15 @@ class MatchList {
   size_t size() const { return size_; }
   const Located& operator[](size_t location) const;
   std::optional<size_t> find(const Match& match) const;
-  /// Null where there is no equal match.
+  /// Null if there is no equal match.
   const Located* look_up(const Match& match) const;
-  /// Nothing happens where an equal match is there. True if it was not.
+  /// Returns true if inserted; does nothing if an equal match exists.
   bool insert(MatchPtr match);
-  /// Null where there is no equal match.
+  /// Null if there is no equal match.
   MatchPtr erase(const Match& match);
-  /// The first match of these nodes, whatever it binds.
+  /// The first match with these nodes, whatever it binds.
   std::optional<size_t> find_nodes(const std::vector<NodeId>& nodes) const;
-  /// The match of the list that is equal to this one; null where there is none.
+  /// Returns the equal match of the list; null if there is none.
   MatchPtr set_evaluation(const Match& match, std::shared_ptr<const Evaluation> evaluation);
   template <class Visit>
   void for_each(const Visit& visit) const {

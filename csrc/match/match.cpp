@@ -1,4 +1,4 @@
-// Matching of a whole library: what is looked up in a graph, and the canonical order of matches.
+// Matching of a whole library: graph look-ups, and the canonical order of matches.
 #include <algorithm>
 
 #include "match/backtracking.h"
@@ -10,7 +10,7 @@ namespace {
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
-/// True unless the match comes before each of its images under the symmetries.
+/// False only if the match precedes each of its images under the symmetries.
 bool is_image(const Match& match, const std::vector<Symmetry>& symmetries) {
   return std::any_of(symmetries.begin(), symmetries.end(), [&match](const Symmetry& symmetry) {
     Match image;
@@ -63,11 +63,11 @@ bool GraphIndex::may_be(const PatternLine& line, NodeId id) const {
   return it->second.covers(line.needed);
 }
 
-/// Of the operands of a line that are bound, `value` among them, the one with the fewest readers: in a graph
-/// whose nodes all read one value, every line would otherwise be looked for among all nodes.
+/// Among the bound operands of a line, including `value`, the one with the fewest readers: in a graph whose
+/// nodes all read one value, every line would otherwise be searched for among all nodes.
 std::pair<Value, int> Matcher::rarest(const PatternLine& line, Value value, int position) const {
   std::pair<Value, int> found{value, position};
-  if (line.family_in >= 0 || line.is_sum) return found;  // places are not those in the pattern
+  if (line.family_in >= 0 || line.is_sum) return found;  // positions differ from those in the pattern
   for (size_t i = 0; i < line.ins.size(); ++i) {
     if (line.ins[i] == Line::kOmitted) continue;
     const Value bound = binding_.tensors[at(line.ins[i])];

@@ -12,29 +12,29 @@
 
 namespace rlopt {
 
-/// Where a substitution fires. Valid for the graph it was found in (its attributes belong to that graph's
-/// nodes), and for later graphs in which all its nodes live on unchanged.
+/// A match of a substitution. Valid for the graph it was found in (its attributes belong to that graph's
+/// nodes), and for later graphs in which all its nodes survive unchanged.
 struct Match {
   int substitution = -1;  // index in the library
   std::vector<NodeId>
-      nodes;  // matched nodes, line by line; of a line with a family all members one after another
+      nodes;  // matched nodes, line by line; for a line with a family, all members in sequence
   Binding binding;
-  int num_members = 0;  // of the family, 0 without one
+  int num_members = 0;  // of the family; 0 without one
 };
 
-/// What matching looks up in a graph besides its nodes; each part is made when first asked for.
+/// Lazily built look-up tables for matching in a graph.
 class GraphIndex {
  public:
-  /// `order`, where the caller has it already, must be of this graph.
+  /// `order`, if given, must be this graph's.
   explicit GraphIndex(const Graph& graph, const TopologicalOrder* order = nullptr)
       : graph_(graph), order_(order) {}
   /// Ascending ids of live nodes.
   const NodeId* begin(Op op) const { return table().ids.data() + table().first[static_cast<size_t>(op)]; }
   const NodeId* end(Op op) const { return table().ids.data() + table().first[static_cast<size_t>(op) + 1]; }
   int count(Op op) const { return static_cast<int>(end(op) - begin(op)); }
-  /// True when `value` is, or depends on, an output of one of the nodes.
+  /// Whether `value` is, or depends on, an output of one of the nodes.
   bool depends_on(Value value, const std::vector<NodeId>& nodes) const;
-  /// False where the node lacks a neighbour that the line needs.
+  /// False if the node lacks a neighbour that the line requires.
   bool may_be(const PatternLine& line, NodeId id) const;
 
  private:
@@ -51,17 +51,16 @@ class GraphIndex {
   mutable std::unordered_map<NodeId, Surroundings> surroundings_;
 };
 
-/// All matches of one substitution, in canonical order: by the ids of the matched nodes, then by what is
-/// bound.
+/// All matches of one substitution, in canonical order: by the ids of the matched nodes, then by bindings.
 std::vector<Match> find_matches(const Graph& graph, const Library& library, int substitution);
 std::vector<Match> find_matches(const Graph& graph, const GraphIndex& index, const Library& library,
                                 int substitution);
 /// Matches of all substitutions, ordered by substitution, then location.
 std::vector<Match> find_all_matches(const Graph& graph, const Library& library);
-/// Leaves out symmetric images and repeats, and sorts.
+/// Removes symmetric images and duplicates, and sorts.
 std::vector<Match> in_canonical_order(std::vector<Match> matches, const CompiledPattern& pattern);
 
-/// How far a matcher came from one start: for `explain`.
+/// How far the matcher got from one start: for `explain`.
 struct MatchProgress {
   NodeId start = -1;
   int num_lines = 0;    // lines bound at the furthest point
@@ -70,7 +69,7 @@ struct MatchProgress {
 /// One entry for each node at which the substitution could have started but did not match.
 std::vector<MatchProgress> trace_matches(const Graph& graph, const Library& library, int substitution);
 
-/// One line per node at which the substitution nearly matched: how far it came and what failed.
+/// One line for each node at which the substitution nearly matched: how far it got and what failed.
 std::string explain(const Graph& graph, const Library& library, int substitution);
 
 }  // namespace rlopt

@@ -14,7 +14,7 @@ namespace {
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
-/// The live ones of some nodes and all that read them.
+/// The live ones among some nodes, and all their readers.
 std::vector<NodeId> with_readers(const Graph& graph, const std::vector<std::vector<NodeId>>& parts) {
   std::vector<NodeId> all;
   for (const auto& part : parts) {
@@ -30,7 +30,7 @@ std::vector<NodeId> with_readers(const Graph& graph, const std::vector<std::vect
   return all;
 }
 
-/// The node that a line without a family stands for.
+/// The node that matches a line without a family.
 NodeId node_of_line(const CompiledPattern& pattern, const Match& match, int line) {
   size_t position = 0;
   for (int i = 0; i < line; ++i) {
@@ -45,7 +45,7 @@ std::vector<Value> key_of(const CompiledPattern& pattern, const Match& match) {
   return key;
 }
 
-/// False if every input of the family comes before every output in topological order.
+/// False if every input of the family precedes every output in topological order.
 bool may_conflict(const Graph& graph, const TopologicalOrder& order, const CompiledPattern& pattern,
                   const Match& match) {
   double first = std::numeric_limits<double>::infinity();
@@ -60,7 +60,7 @@ bool may_conflict(const Graph& graph, const TopologicalOrder& order, const Compi
   for (const int slot : pattern.starred_inputs) {
     for (const Value& value : match.binding.family_tensors[at(slot)]) {
       if (!graph.alive(value.node)) return true;
-      // An expression over weights depends on no node that runs.
+      // An expression over weights depends on no run-time node.
       if (graph.is_static(value) && !is_static) continue;
       if (order.position(value.node) >= first) return true;
     }
@@ -74,9 +74,9 @@ struct MatchSet::Rematch {
   const Library& library;
   const Graph& before;
   const GraphIndex index;            // of the new graph
-  std::vector<NodeId> seeds;         // live nodes that a new match must have one of
-  std::vector<NodeId> wide_seeds;    // the same where the number of readers counts
-  std::vector<NodeId> former_seeds;  // live before: a match that is no more has one of them
+  std::vector<NodeId> seeds;         // live nodes; a new match must contain one of them
+  std::vector<NodeId> wide_seeds;    // the same for patterns that count readers
+  std::vector<NodeId> former_seeds;  // formerly live nodes; a lost match contains one of them
   Starts starts;
   Keys keys;
 };
@@ -175,7 +175,7 @@ void MatchSet::update(Graph next, const Change& change, const Library& library) 
   order_.update(graph_, change);
   while (at_node_.size() < at(graph_.end_id())) at_node_.push_back(nullptr);
 
-  // A condition may ask whether an input is static: the readers of what changed are as good as changed.
+  // A condition may depend on whether an input is static: treat the readers of changed nodes as changed.
   Rematch rematch{library, before, GraphIndex(graph_, &order_), {}, {}, {}, {}, {}};
   rematch.seeds = with_readers(graph_, {change.added, change.changed});
   rematch.wide_seeds = rematch.seeds;
@@ -291,7 +291,7 @@ void MatchSet::match_ordered(Rematch& rematch) {
 std::vector<MatchPtr> MatchSet::of_key(int substitution, const CompiledPattern& pattern,
                                        const Key& key) const {
   std::vector<MatchPtr> found;
-  // Each member reads the tensor by which the family is found. Where that is gone, so are its matches.
+  // Each member reads the tensor by which the family is found. If it is gone, so are its matches.
   const Value shared = key[at(pattern.anchor.shared)];
   if (!graph_.alive(shared.node)) return found;
   for (const Use& use : graph_.uses(shared.node)) {
@@ -328,7 +328,7 @@ void MatchSet::match_free(Rematch& rematch) {
   sort_unique(rematch.keys);
   for (const auto& [substitution, key] : rematch.keys) {
     const CompiledPattern& pattern = rematch.library.pattern(substitution);
-    if (!pattern.is_local() && !key.empty()) continue;  // all of it is matched anew
+    if (!pattern.is_local() && !key.empty()) continue;  // everything is matched again
     std::vector<MatchPtr> stale;
     if (pattern.is_local()) {
       stale = of_key(substitution, pattern, key);

@@ -32,7 +32,7 @@ void search_beam(SearchTree& tree, int start, int width) {
 }
 
 void search_backtracking(SearchTree& tree, const std::vector<int>& starts, double alpha) {
-  using Entry = std::pair<double, int>;  // cost, node: the older of equals first
+  using Entry = std::pair<double, int>;  // cost, node; of equal costs the older first
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
   std::unordered_set<uint64_t> seen;
   for (const int start : starts) {

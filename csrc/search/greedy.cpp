@@ -8,19 +8,19 @@ namespace rlopt {
 
 namespace {
 
-constexpr double kMinSaving = 1e-6;           // microseconds; below it is rounding
-constexpr double kNormalFormTolerance = 0.5;  // what bringing one node to normal form may cost
+constexpr double kMinSaving = 1e-6;           // microseconds; less is rounding
+constexpr double kNormalFormTolerance = 0.5;  // cost allowed for bringing one node to normal form
 
-/// Families open up one wave after another. What exposes structure comes first; what hides it (a fused
-/// epilogue hides a low-rank pair or a sum of convolutions from the substitutions that would remove it) comes
-/// last, with families that stand here in no wave.
+/// Families open in waves. Those that expose structure come first; those that hide it (a fused epilogue hides
+/// a low-rank pair or a sum of convolutions from the substitutions that would remove it) come last, together
+/// with families that are in no wave here.
 const std::vector<std::vector<std::string>> kWaves{{"normalise"},
                                                    {"clean", "recognise", "fold", "convolution", "algebra"},
                                                    {"merge", "movement", "activation"},
                                                    {"epilogue", "hoist"}};
 constexpr int kNormalForm = 0;
 
-/// Generated rules have fixed arity. They form their own wave, just before the hiding wave or last.
+/// Generated rules have a fixed arity. They form their own wave, just before the hiding wave or last.
 enum class Generated { BeforeHiding, Last };
 
 int wave_of(const std::string& family, Generated generated) {
@@ -43,8 +43,8 @@ class Greedy {
     }
   }
 
-  /// Before each wave the graph is brought to normal form; within a wave, steps that save are taken until
-  /// none does.
+  /// Before each wave the graph is normalised; within a wave, cost-reducing steps are taken until none is
+  /// left.
   int run() {
     for (int wave = kNormalForm + 1; wave <= static_cast<int>(kWaves.size()) && !tree_.out_of_budget();
          ++wave) {
@@ -63,7 +63,7 @@ class Greedy {
     MatchPtr match;
   };
 
-  /// Waves that are left after that are opened without chains: without them a plan would be of no use.
+  /// The remaining waves are then opened without chains; a plan that skips them would be useless.
   bool has_time_for_chains() {
     if (chains_until_ == 0 || tree_.out_of_budget()) return false;
     if (tree_.fraction_used() < chains_until_) return true;
@@ -73,8 +73,8 @@ class Greedy {
 
   bool is_open(int wave, int substitution) const { return waves_[static_cast<size_t>(substitution)] <= wave; }
 
-  /// Lists the candidates of a wave and those before it once and takes those that cost at most `tolerance`
-  /// more, the largest saving first, while they are as they were listed. True if any was taken.
+  /// Lists the candidates of a wave and of earlier ones once and takes those that cost at most `tolerance`
+  /// more, largest saving first, if they are unchanged since. True if any was taken.
   bool sweep(int wave, double tolerance) {
     at_.expand();
     std::vector<Saving> savings;
@@ -94,7 +94,7 @@ class Greedy {
     return taken;
   }
 
-  /// Takes a listed match if it still stands there at a cost of at most `tolerance`.
+  /// Takes a listed match if it still exists at a cost of at most `tolerance`.
   bool take(const Match& listed, double tolerance, std::unordered_set<NodeId>& stale) {
     const auto is_stale = [&](NodeId id) { return stale.contains(id); };
     if (std::any_of(listed.nodes.begin(), listed.nodes.end(), is_stale)) return false;
@@ -108,14 +108,15 @@ class Greedy {
     return at_.step(step);
   }
 
-  /// A few steps from the current graph, each of which meets an earlier one.
+  /// A short sequence of adjacent steps from the current graph.
   struct Chain {
     RewriteState state;
     std::vector<Step> steps;
-    std::vector<NodeId> edited;  // nodes of the current graph that the steps touched
+    std::vector<NodeId> edited;  // nodes of the current graph touched by the steps
   };
 
-  /// Tries every step that does not save as the first of a chain. True if any chain saved and was taken.
+  /// Tries every step that does not reduce the cost as the start of a chain. True if any chain reduced it and
+  /// was taken.
   bool take_chains(int wave) {
     at_.expand();
     std::vector<Saving> firsts;
@@ -138,7 +139,7 @@ class Greedy {
     return taken;
   }
 
-  /// A beam over chains that begin with a step. Empty where none of them saves.
+  /// Beam search over chains that begin with a step. Empty if none of them reduces the cost.
   std::vector<Step> find_chain(Step first, int wave) {
     struct Next {
       size_t from;
@@ -203,8 +204,8 @@ class Greedy {
 
   SearchTree& tree_;
   Follower at_;
-  double chains_until_;     // part of the budget
-  std::vector<int> waves_;  // of each substitution
+  double chains_until_;     // as a fraction of the budget
+  std::vector<int> waves_;  // by substitution
 };
 
 }  // namespace
@@ -212,8 +213,8 @@ class Greedy {
 const std::vector<std::vector<std::string>>& family_waves() { return kWaves; }
 
 int search_greedily(SearchTree& tree, int start, double chains_until) {
-  // What was generated sees two operands where people wrote for any number: it may take a better step's
-  // place.
+  // Generated rules have two operands where hand-written ones take any number: they may preempt a better
+  // step.
   const int without = Greedy(tree, start, chains_until, Generated::Last).run();
   const auto& all = tree.library().substitutions();
   if (std::none_of(all.begin(), all.end(),

@@ -14,7 +14,7 @@ size_t at(int index) { return static_cast<size_t>(index); }
 
 bool is_leaf(const Graph& graph, NodeId id) { return graph.node(id).info().cost_class == CostClass::Leaf; }
 
-/// By position in the order: how many values are made before it and read from there on.
+/// By position in the order: number of values made before it and read at or after it.
 std::vector<int> count_crossings(const Graph& graph, const std::vector<NodeId>& order) {
   std::vector<int> position(at(graph.end_id()), -1);
   for (size_t i = 0; i < order.size(); ++i) position[at(order[i])] = static_cast<int>(i);
@@ -24,7 +24,7 @@ std::vector<int> count_crossings(const Graph& graph, const std::vector<NodeId>& 
     for (const Use& use : graph.uses(id)) {
       if (use.node >= 0) last = std::max(last, position[at(use.node)]);
     }
-    // One more from behind the node on, one less from its last reader on.
+    // One more after the node, one less after its last reader.
     ++crossings[at(position[at(id)]) + 1];
     --crossings[at(last) + 1];
   }
@@ -59,7 +59,7 @@ class Cutter {
     ids_here_[origin] = id;
   }
 
-  /// A value of the graph in the part; added to it where it comes from outside.
+  /// A value of the graph in the part; becomes an input of the part if it comes from outside.
   Value here(Value value) {
     if (!value.present()) return value;
     if (const auto found = ids_here_.find(value.node); found != ids_here_.end()) {

@@ -1,4 +1,4 @@
-// A search part by part: what is found for one part is done to all that are like it.
+// Searches part by part: the plan found for one part is applied to all equal parts.
 #include <algorithm>
 #include <unordered_map>
 
@@ -10,15 +10,15 @@ namespace rlopt {
 namespace {
 
 constexpr size_t kSmallest = 20;  // operators of a part
-constexpr size_t kFewest = 4;     // parts: in smaller graphs they hide more from each other than is saved
-constexpr double kUntil[] = {.35, .55, .7};  // of the budget: for parts, for two of them, for four
-constexpr int64_t kFirstTurn = 100;          // expansions; twice as many where no part gained anything
+constexpr size_t kFewest = 4;     // parts: in smaller graphs, parts hide more from each other than they save
+constexpr double kUntil[] = {.35, .55, .7};  // of the budget: for single parts, pairs, groups of four
+constexpr int64_t kFirstTurn = 100;          // expansions; doubled while no part improves
 
-/// A step by what it matches, so that it can be taken in another graph.
+/// A step identified by what it matches, so that it can be replayed in another graph.
 struct NamedStep {
   int substitution;
   std::vector<NodeId> nodes;
-  NodeId first_new;  // ids from here on are made by the step
+  NodeId first_new;  // ids from here on are new in the step
   NodeId end_new;
 };
 
@@ -34,8 +34,8 @@ std::vector<NamedStep> name_steps(SearchTree& tree, const std::vector<Step>& ste
   return named;
 }
 
-/// Takes the steps of a part in a graph that holds it. `origins`: by id in the part, its node there. A step
-/// is left out where it is not there, as what the part shares with others has changed.
+/// Replays a part's steps in a graph that contains it. `origins`: by id in the part, its node there. Skips a
+/// step that does not exist there because context shared with other parts has changed.
 void take(SearchTree& tree, Follower& at, std::vector<NodeId> origins, const std::vector<NamedStep>& steps) {
   for (const NamedStep& step : steps) {
     origins.resize(static_cast<size_t>(step.end_new), -1);
@@ -45,7 +45,7 @@ void take(SearchTree& tree, Follower& at, std::vector<NodeId> origins, const std
     const NodeId first_new = at.state().graph().end_id();
     if (!location || !tree.has_room(at.node())) continue;
     if (!at.step({step.substitution, static_cast<int>(*location)})) continue;
-    // Fewer nodes are made where some are there already: which ones, nobody says.
+    // Fewer nodes are made if some exist already, but it is unknown which ones.
     if (at.state().graph().end_id() - first_new != step.end_new - step.first_new) continue;
     for (NodeId id = step.first_new; id < step.end_new; ++id) {
       origins[static_cast<size_t>(id)] = first_new + (id - step.first_new);
@@ -53,26 +53,26 @@ void take(SearchTree& tree, Follower& at, std::vector<NodeId> origins, const std
   }
 }
 
-/// Parts that are alike, and the best plan that is known for them.
+/// Equal parts, and their best known plan.
 struct Kind {
-  Part part;                     // the first of them
-  std::vector<size_t> children;  // places of the level before that this one is made of
+  Part part;                     // the first of the equal parts
+  std::vector<size_t> children;  // indices of the places in the previous level that form this one
   std::vector<Step> steps = {};
   std::vector<NamedStep> named = {};  // the same
-  bool is_idle = false;               // its last turn brought nothing
-  bool is_done = false;               // there is nowhere else to go
+  bool is_idle = false;               // its last turn found no improvement
+  bool is_done = false;               // nothing else can be reached
 };
 
-/// Where a part stands in the graph.
+/// The location of a part in the graph.
 struct Place {
   size_t kind;
   std::vector<NodeId> origins;
-  size_t begin, end;  // in the order of the cut
+  size_t begin, end;  // in the cut's order
 };
 
 struct Level {
   std::vector<Kind> kinds;
-  std::vector<Place> places;                          // one behind another
+  std::vector<Place> places;                          // in sequence
   std::unordered_map<uint64_t, size_t> kind_of = {};  // by the hash of the part
 };
 
@@ -87,8 +87,8 @@ class SearchByParts {
 
   size_t num_places() const { return level_.places.size(); }
 
-  /// Searches the kinds of parts in turns until a part of the budget is used: greedily first, so that each
-  /// has a plan. Those of which the last turn made something cheaper are searched again; where there is none,
+  /// Searches the kinds of parts round-robin until this fraction of the budget is used: greedily first, so
+  /// that each has a plan. Kinds whose last turn found an improvement are searched again; if there are none,
   /// all are, for longer.
   void search(double until) {
     auto& kinds = level_.kinds;
@@ -108,7 +108,7 @@ class SearchByParts {
     }
   }
 
-  /// Goes on with parts of two neighbours each. False, with nothing changed, where that would take too long.
+  /// Joins neighbouring parts in pairs. False, without any change, if that would take too long.
   bool join(double until) {
     Level next;
     const std::vector<Place>& places = level_.places;
@@ -126,7 +126,7 @@ class SearchByParts {
     return true;
   }
 
-  /// Takes the steps that were found for all parts; the node where they end.
+  /// Takes the steps found for all parts; returns the node where they end.
   int put_together(int start) {
     Follower at(tree_, start);
     for (const Place& place : level_.places) {
@@ -152,7 +152,7 @@ class SearchByParts {
     if (is_new) level.kinds.push_back({std::move(part), std::move(children)});
   }
 
-  /// Gives a part the plans of its children.
+  /// Initialises a part with the plans of its children.
   void begin(Kind& kind) {
     const std::function<bool()> never = [] { return false; };
     SearchTree own(kind.part.graph, tree_.library(), tree_.cost(), tree_.options(), never);
@@ -201,7 +201,7 @@ class SearchByParts {
   Level level_;
 };
 
-/// The plan of the parts, finished on the whole graph: the node where it ends, `start` for a small graph.
+/// Completes the plan of the parts on the whole graph; returns its last node, or `start` for a small graph.
 int search_parts(SearchTree& tree, int start) {
   if (tree.out_of_budget()) return start;
   SearchByParts parts(tree, tree.state(start)->graph());

@@ -6,7 +6,7 @@ namespace rlopt {
 
 Graph replay(const Graph& graph, const Library& library, const std::vector<Step>& steps) {
   if (steps.empty()) return graph;
-  // Matches follow the steps: to look for them anew would take long for plans of thousands of steps.
+  // Update matches step by step: finding them again would be slow for plans of thousands of steps.
   MatchSet matches(graph, library);
   for (size_t i = 0; i < steps.size(); ++i) {
     const auto fail = [&](const std::string& reason) {

@@ -13,7 +13,7 @@ struct Step {
   auto operator<=>(const Step&) const = default;
 };
 
-/// Replays steps; throws Error naming the step that no longer applies.
+/// Replays steps; throws Error with the step that no longer applies.
 Graph replay(const Graph& graph, const Library& library, const std::vector<Step>& steps);
 
 }  // namespace rlopt

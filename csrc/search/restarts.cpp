@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t kMaxWalk = 8;  // random steps before a restart
 constexpr uint64_t kMaxKick = 4;  // random steps after a cut
 
-/// Random steps from a node; fewer where there are none left. The node where they end.
+/// Takes random steps from a node, fewer if none are left; returns the last node.
 int walk_from(SearchTree& tree, int node, uint64_t count, std::mt19937_64& random) {
   Follower at(tree, node);
   for (uint64_t i = 0; i < count && !tree.out_of_budget() && tree.has_room(at.node()); ++i) {
@@ -39,7 +39,7 @@ void search_with_restarts(SearchTree& tree, int start) {
   search_greedily(tree, start, kMostOfIt);
   while (!tree.out_of_budget()) {
     const int end = walk_from(tree, start, 1 + random() % kMaxWalk, random);
-    if (end == start) return;  // there is nowhere to go
+    if (end == start) return;  // no legal step
     search_greedily(tree, end, kAllOfIt);
   }
 }
@@ -53,7 +53,7 @@ int first_plan(SearchTree& tree, int start) {
 void iterate(SearchTree& tree, int start, int local) {
   std::mt19937_64 random(tree.options().seed);
   while (!tree.out_of_budget() && !tree.out_of_patience()) {
-    // Few substitutions can be undone: the plan is cut somewhere and goes on another way.
+    // Few substitutions can be undone: cut the plan somewhere and continue another way.
     int cut = local;
     const int length = tree.depth(local) - tree.depth(start);
     const auto dropped = static_cast<int>(random() % (static_cast<uint64_t>(length) + 1));

@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kFirstTemperature = 3e-3;  // relative to the cost at the start
 
-/// All searches in turns of growing length, each from the start and from the best graph that any has found.
+/// Portfolio: runs all searches in rounds of growing length, each from the start and from the best graph so
+/// far.
 void unite(SearchTree& tree) {
   search_greedily(tree, SearchTree::kRoot);
   search_greedily(tree, SearchTree::kRoot, kAllOfIt);
@@ -50,7 +51,7 @@ struct Searcher {
   void (*run)(SearchTree&);
 };
 
-/// The searchers of the core, each by its name in `SearchOptions`.
+/// The searchers of the core by their names in `SearchOptions`.
 constexpr Searcher kSearchers[] = {
     {"none", [](SearchTree&) {}},
     {"greedy", [](SearchTree& tree) { search_greedily(tree, SearchTree::kRoot); }},

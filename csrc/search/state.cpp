@@ -19,10 +19,10 @@ void add(NodeMetrics& sum, const NodeMetrics& metrics, double sign) {
   sum.time_us += sign * metrics.time_us;
 }
 
-/// Weights and constants cost nothing, whoever reads them.
+/// Weights and constants cost nothing, whatever reads them.
 bool is_free(const Node& node) { return node.op == Op::Weight || node.op == Op::Constant; }
 
-/// Whether a node is computed from weights alone, once for all calls.
+/// Whether a node is computed from weights only, once for all calls.
 bool is_expression(const Node& node) { return node.is_static && !is_free(node); }
 
 void add_neighbours(const Graph& graph, NodeId id, std::vector<NodeId>& ids) {
@@ -42,10 +42,10 @@ std::vector<NodeId> free_inputs(const Graph& graph, NodeId id) {
   return found;
 }
 
-/// Survivors of a step whose price may differ afterwards.
+/// Survivors of a step whose price may change.
 std::vector<NodeId> repriced(const Graph& after, const Change& change, const CostModel& cost) {
   std::vector<NodeId> ids = change.changed;
-  // A reshape is a view or a copy depending on what made its operand.
+  // A reshape is a view or a copy depending on its operand's producer.
   if (!cost.looks_at_neighbours()) return ids;
   for (const NodeId id : change.changed) add_neighbours(after, id, ids);
   for (const NodeId id : change.reread) {
@@ -76,7 +76,8 @@ uint64_t hash_type(const TensorType& type) {
   return hash;
 }
 
-/// Matches of one class look alike to the agent: equal operators, attributes, types, neighbours and prices.
+/// Matches of a class are indistinguishable to the agent: equal operators, attributes, types, neighbours and
+/// prices.
 uint64_t symmetry_class(const Graph& graph, const Match& match, const Evaluation& evaluation) {
   uint64_t hash =
       hash_mix(static_cast<uint64_t>(match.substitution), static_cast<uint64_t>(match.num_members));
@@ -129,7 +130,7 @@ bool RewriteState::step(int substitution, int location) {
   invalidate(watchers_, change.changed);
   invalidate(read_watchers_, change.removed);
   invalidate(read_watchers_, change.reread);
-  // Weights have many readers. Only an expression over them matters, to who would add the same one.
+  // Weights have many readers. Only expressions over them matter, for candidates that would add the same one.
   for (const NodeId id : change.added)
     if (is_expression(graph().node(id))) invalidate(expression_watchers_, free_inputs(graph(), id));
   for (const NodeId id : change.removed)
@@ -208,7 +209,7 @@ void RewriteState::evaluate_match(const MatchPtr& match) {
   Applied applied = apply_match(before, *library_, *match, &matches_.order());
   auto result = std::make_shared<Evaluation>();
   result->is_legal = applied.graph.has_value();
-  std::vector<NodeId> shared;  // weights whose expressions it would add
+  std::vector<NodeId> shared;  // weights over which it would add expressions
   std::vector<NodeId>& watched = result->watched;
   std::vector<NodeId>& reads = result->watched_reads;
   watched = match->nodes;
@@ -244,8 +245,8 @@ void RewriteState::evaluate_match(const MatchPtr& match) {
     result->class_hash = symmetry_class(before, *match, *result);
     for (const NodeId id : change.added) {
       if (!is_expression(after.node(id))) continue;
-      // Whoever adds the same one reads all of its inputs, so one is enough. A constant may have more
-      // readers.
+      // A candidate that adds the same expression reads all of its inputs, so watching one is enough. Prefer
+      // a weight: a constant may have more readers.
       std::vector<NodeId> inputs = free_inputs(after, id);
       std::erase_if(inputs, [&](NodeId input) { return input >= before.end_id(); });
       const auto weight = std::find_if(inputs.begin(), inputs.end(),
@@ -253,7 +254,7 @@ void RewriteState::evaluate_match(const MatchPtr& match) {
       if (!inputs.empty()) shared.push_back(weight == inputs.end() ? inputs.front() : *weight);
     }
   }
-  // What the replacement reads decides which of its nodes exist already, and what dies with the pattern.
+  // The replacement's operands decide which of its nodes exist already, and which nodes die with the pattern.
   for (const NodeId id : match->nodes) {
     reads.push_back(id);
     for (const Value& input : before.node(id).inputs) {

@@ -1,4 +1,4 @@
-// A graph with all that is known of it on the way of a search or an episode: matches, prices, candidates.
+// State of a search or an episode: a graph with its matches, prices and candidates.
 #pragma once
 
 #include <memory>
@@ -10,17 +10,17 @@
 
 namespace rlopt {
 
-/// What applying a match would give. It stays true while none of the watched nodes changes, and no expression
-/// over a weight comes or goes over which it would add one.
+/// The effect of applying a match. Valid until one of the watched nodes changes, or an expression over a
+/// weight that it would add too is added or removed.
 struct Evaluation {
   bool is_legal = false;
-  NodeMetrics delta;                  // the metrics afterwards minus those before
-  uint64_t hash_delta = 0;            // the same of Graph::state_hash
-  uint64_t class_hash = 0;            // equal for candidates that look alike: see symmetry_class
+  NodeMetrics delta;                  // metrics after minus metrics before
+  uint64_t hash_delta = 0;            // the same for Graph::state_hash
+  uint64_t class_hash = 0;            // equal for indistinguishable candidates: see symmetry_class
   int num_added = 0;                  // operators that run
   int num_removed = 0;                //
-  std::vector<NodeId> edits;          // survivors whose inputs or flags change, and what dies
-  std::vector<NodeId> rereads;        // what gains or loses readers, and what dies
+  std::vector<NodeId> edits;          // survivors whose inputs or flags change, and removed nodes
+  std::vector<NodeId> rereads;        // nodes that gain or lose readers, and removed nodes
   std::vector<NodeId> watched;        // a change of one of these nodes makes the evaluation stale,
   std::vector<NodeId> watched_reads;  // or of the readers of one of these
 };
@@ -28,14 +28,13 @@ struct Evaluation {
 struct Candidate {
   int substitution = -1;
   int location = 0;
-  const Located* located = nullptr;  // until the next step
+  const Located* located = nullptr;  // valid until the next step
   const Match& match() const { return *located->match; }
   const Evaluation& evaluation() const { return *located->evaluation; }
 };
 
-/// A graph, its matches, the price of every node, and for every match what it would give. A copy costs
-/// little; a step costs as much as what lies around it. Not to be used by two threads at once; two copies may
-/// be.
+/// A graph, its matches, the price of every node, and the effect of every match. Copies are cheap; the cost
+/// of a step depends on its neighbourhood. Not thread-safe, but two copies may be used by two threads.
 class RewriteState {
  public:
   /// `library` and `cost` must outlive the state and its copies. `exact_only`: bit-exact substitutions only.
@@ -49,21 +48,21 @@ class RewriteState {
   uint64_t hash() const { return graph().state_hash(); }
   bool is_allowed(int substitution) const { return is_allowed_[static_cast<size_t>(substitution)]; }
 
-  /// Applies a match and brings everything up to date but evaluations. False, with nothing changed, where it
-  /// is refused; IndexError where there is no such match.
+  /// Applies a match and updates everything except evaluations. False, without any change, if it is refused;
+  /// IndexError if there is no such match.
   bool step(int substitution, int location);
-  /// Evaluates what is new or stale; `poll`, called now and then, ends it early with true.
+  /// Evaluates new and stale matches; `poll`, called now and then, ends it early by returning true.
   void evaluate();
   template <class Poll>
   void evaluate(const Poll& poll);
-  /// The same for one match; null where it is not allowed.
+  /// The same for one match; null if it is not allowed.
   const Evaluation* evaluate(int substitution, int location);
-  /// Evaluations made so far, those of the states this one was copied from included.
+  /// Evaluations so far, including those of the states this one was copied from.
   int64_t num_evaluations() const { return num_evaluations_; }
 
-  /// The legal candidates in canonical order; after `evaluate`.
+  /// The legal candidates in canonical order; call after `evaluate`.
   std::vector<Candidate> candidates() const;
-  /// Calls visit(Candidate) for them.
+  /// Calls visit(Candidate) for each of them.
   template <class Visit>
   void for_each_candidate(const Visit& visit) const {
     for (int i = 0; i < static_cast<int>(is_allowed_.size()); ++i) {
@@ -91,7 +90,7 @@ class RewriteState {
   NodeMetrics total_;
   Watchers watchers_;
   Watchers read_watchers_;
-  Watchers expression_watchers_;  // of weights, by who would add an expression over them
+  Watchers expression_watchers_;  // by weight: candidates that would add an expression over it
   std::vector<bool> is_allowed_;
   std::vector<MatchPtr> pending_;
   int64_t num_evaluations_ = 0;
@@ -113,7 +112,7 @@ inline void RewriteState::evaluate() {
   evaluate([] { return false; });
 }
 
-/// A subset of equal candidates that do not influence each other, so their savings add up; `alike` holds
+/// A subset of equal candidates that do not influence each other, so that their savings add up; `alike` holds
 /// candidates of one class in canonical order. Their hash_delta need not add up: two may add the same
 /// expression over weights, which costs nothing.
 std::vector<Candidate> independent(const std::vector<Candidate>& alike);

@@ -8,7 +8,7 @@ namespace rlopt {
 namespace {
 
 constexpr int kMinMaxLength = 1000;
-constexpr int kMaxLengthPerOperator = 2;  // each is brought into its normal form, then fused or merged
+constexpr int kMaxLengthPerOperator = 2;  // each is normalised, then fused or merged
 
 }  // namespace
 
@@ -85,7 +85,7 @@ std::shared_ptr<RewriteState> SearchTree::made(int node) {
 std::shared_ptr<RewriteState> SearchTree::state(int node) {
   std::shared_ptr<RewriteState> state = made(node);
   const int64_t before = state->num_evaluations();
-  // An expansion that has begun may be finished where only steps are counted.
+  // If only steps are counted, an expansion in progress may finish.
   state->evaluate(
       [this] { return clock_.elapsed_ms() >= options_.budget_ms || (interrupted_ && interrupted_()); });
   candidates_ += state->num_evaluations() - before;
@@ -120,7 +120,7 @@ void SearchTree::note_best(int node) {
 }
 
 Follower::~Follower() {
-  // What was best is asked for again: by who goes on from it, and at the end.
+  // The best state will be requested again: by searches that continue from it, and at the end.
   if (node_ == tree_.best()) tree_.hold(node_, state_);
 }
 

@@ -1,5 +1,4 @@
-// What the searches share: the graphs that were reached, budgets, and the plan at the end. Internal to
-// this folder.
+// Shared by the searches: reached graphs, budgets, and the final plan. Internal to this folder.
 #pragma once
 
 #include <deque>
@@ -14,15 +13,15 @@
 
 namespace rlopt {
 
-/// A step that a search may take, priced but not applied.
+/// A legal step, priced but not applied.
 struct Offer {
   Step step;
-  double cost_us = 0;  // afterwards
-  uint64_t hash = 0;   // afterwards: the same whatever the order of commuting steps
+  double cost_us = 0;  // after the step
+  uint64_t hash = 0;   // after the step; the same for any order of commuting steps
 };
 
 /// All graphs that a search reached, each by one step from another. Only some are held in memory; the others
-/// are made again from the nearest ancestor that is.
+/// are recomputed from the nearest ancestor in memory.
 class SearchTree {
  public:
   SearchTree(const Graph& graph, const Library& library, const CostModel& cost, const SearchOptions& options,
@@ -34,19 +33,20 @@ class SearchTree {
   int parent(int node) const { return nodes_[static_cast<size_t>(node)].parent; }
   int best() const { return best_; }
   double best_us() const { return cost_us(best_); }
-  /// Whether a plan that leads through the node may have so many steps more.
+  /// Whether a plan through the node may have this many more steps.
   bool has_room(int node, int num_steps = 1);
 
-  /// The graph of a node with every candidate evaluated, as far as the budget goes. The pointer keeps it.
+  /// The graph of a node with every candidate evaluated, as far as the budget allows. The pointer keeps it
+  /// alive.
   std::shared_ptr<RewriteState> state(int node);
-  /// The same; of its candidates those are evaluated that were.
+  /// The same, without new evaluations.
   std::shared_ptr<RewriteState> made(int node);
-  /// Counts an expansion and gives the legal steps from a node, in canonical order.
+  /// Counts an expansion and returns the legal steps from a node, in canonical order.
   std::vector<Offer> expand(int node);
   int add(int parent, Step step, double cost_us);
-  /// Keeps the state of a node for those who ask for it later.
+  /// Caches the state of a node.
   void hold(int node, std::shared_ptr<RewriteState> state);
-  /// For callers who follow a state of their own; `evaluations`: since the last call.
+  /// For callers that follow their own state; `evaluations`: since the last call.
   void count_expansion(int64_t evaluations) { count_expansions(1, evaluations); }
   void count_expansions(int64_t expansions, int64_t evaluations) {
     expansions_ += expansions;
@@ -55,18 +55,17 @@ class SearchTree {
 
   int64_t expansions() const { return expansions_; }
   bool out_of_budget();
-  /// Ends the search for good where as many expansions as `patience` found nothing cheaper.
+  /// Ends the search for good if `patience` expansions found no improvement.
   bool out_of_patience();
-  /// False after as many expansions as `patience` since something cheaper was found, or since
-  /// `renew_patience`.
+  /// False after `patience` expansions without improvement, counted also from `renew_patience`.
   bool has_patience() const { return options_.patience == 0 || expansions_ - gained_at_ < options_.patience; }
   void renew_patience() { gained_at_ = expansions_; }
-  /// Until the next call the budget ends after so many milliseconds from now, if that is earlier.
+  /// Until the next call, the budget ends this many milliseconds from now if that is earlier.
   void set_slice(double ms);
   bool is_out_for_good() const { return stopped_; }
-  /// Says that something was left out that might have found more.
+  /// Records that a candidate was pruned that might have led to an improvement.
   void note_cut() { is_cut_ = true; }
-  /// Part of the budget that is used, 0 to 1.
+  /// Used fraction of the budget, 0 to 1.
   double fraction_used() const;
 
   const Library& library() const { return library_; }
@@ -98,18 +97,18 @@ class SearchTree {
   double slice_end_ms_;
   int64_t expansions_ = 0;
   int64_t candidates_ = 0;
-  int64_t gained_at_ = 0;  // expansions
+  int64_t gained_at_ = 0;  // expansions at the last improvement
   bool stopped_ = false;
   int max_length_;
-  bool is_cut_ = false;  // something was left out that might have found more
+  bool is_cut_ = false;  // a pruned candidate might have led to an improvement
   std::vector<SearchProgress> progress_;
 };
 
-/// A state that a search follows by itself, with its candidates evaluated as far as the budget goes.
+/// A state that a search follows by itself, with candidates evaluated as far as the budget allows.
 class Follower {
  public:
   Follower(SearchTree& tree, int node) : tree_(tree) { restart(node); }
-  /// With what is evaluated already only.
+  /// Only with existing evaluations.
   static Follower unevaluated(SearchTree& tree, int node) { return Follower(tree, node, tree.made(node)); }
   ~Follower();
   Follower(const Follower&) = delete;
@@ -119,9 +118,9 @@ class Follower {
   RewriteState& state() { return *state_; }
   /// Counts an expansion and evaluates.
   void expand();
-  /// False where the step is refused.
+  /// False if the step is refused.
   bool step(Step step);
-  /// Spares who goes on from here the way; to be called last.
+  /// Caches the state for searches that continue from here; call last.
   void keep() { tree_.hold(node_, state_); }
 
  private:
@@ -134,42 +133,43 @@ class Follower {
   SearchTree& tree_;
   int node_ = 0;
   std::shared_ptr<RewriteState> state_;
-  int64_t num_counted_ = 0;  // evaluations
+  int64_t num_counted_ = 0;  // evaluations counted so far
 };
 
-/// The families of the library in the order in which the greedy search opens them up.
+/// The library's families in the order in which greedy search opens them.
 const std::vector<std::vector<std::string>>& family_waves();
 
-/// Parts of the budget for chains: all of it, or what leaves time for the waves after them.
+/// Fractions of the budget for chains: all of it, or one that leaves time for the later waves.
 constexpr double kAllOfIt = 1;
 constexpr double kMostOfIt = 0.8;
 
-/// Families open up in waves, from `start`; the node where no step of any wave saves.
-/// Where none saves, short chains of steps that meet, of which the first may lose, are tried too, as long as
-/// less than `chains_until` of the budget is used.
+/// Greedy search from `start`, opening families in waves; returns the node at which no step of any wave
+/// reduces the cost. Then it also tries chains, short sequences of adjacent steps whose first may raise the
+/// cost, while less than `chains_until` of the budget is used.
 int search_greedily(SearchTree& tree, int start, double chains_until = 0);
-/// Greedy with chains from the start, then again and again from where random steps lead.
+/// Greedy with chains from the start, then repeatedly from the ends of random walks.
 void search_with_restarts(SearchTree& tree, int start);
-/// Iterated local search: the plan is cut, some random steps are taken, greedy with chains goes on; a plan
-/// that is no dearer takes its place.
+/// Iterated local search: cut the plan, take some random steps, continue greedily with chains; accept a plan
+/// that costs no more.
 void search_iteratively(SearchTree& tree, int start);
-/// The same from a plan that leads from `start` to `local`.
+/// The same, starting from a plan that leads from `start` to `local`.
 void iterate(SearchTree& tree, int start, int local);
-/// Takes the steps of the plan that the options give; the node where it ends.
+/// Takes the steps of the plan in the options; returns its last node.
 int follow_first(SearchTree& tree, int start);
-/// The same, or greedy with chains where the options give no plan.
+/// The same, or greedy with chains if the options have no plan.
 int first_plan(SearchTree& tree, int start);
-/// From the first plan; iterated local search of each part of the graph, of two neighbours together, of four;
-/// and of the whole graph from the cheaper plan. A graph of few parts is searched as a whole only.
+/// Starts from the first plan; iterated local search of each part of the graph, of pairs of neighbours, of
+/// groups of four; then of the whole graph from the cheaper plan. A graph with few parts is only searched as
+/// a whole.
 void search_by_parts(SearchTree& tree, int start);
-/// Keeps the cheapest graphs of each length.
+/// Beam search: keeps the cheapest graphs of each length.
 void search_beam(SearchTree& tree, int start, int width);
 /// TASO (SOSP 2019), Algorithm 1, from several starts.
 void search_backtracking(SearchTree& tree, const std::vector<int>& starts, double alpha);
-/// Draws each step by its cost; dearer ones ever more rarely.
+/// Simulated annealing: draws each step by its cost, with a falling temperature.
 void search_annealing(SearchTree& tree, int start, uint64_t seed, double first_temperature,
                       double end_fraction);
-/// Uniform random steps from the start, again and again.
+/// Repeated uniform random walks from the start.
 void search_random(SearchTree& tree);
 
 }  // namespace rlopt

@@ -1,4 +1,4 @@
-// Searches that follow one graph at a time: annealing and random walks.
+// Searches that follow one graph at a time: simulated annealing and random walks.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -10,7 +10,7 @@ namespace rlopt {
 namespace {
 
 constexpr double kLastTemperature = 1e-5;  // relative to the cost at the start
-constexpr double kGiveUp = 1.15;           // a walk this much dearer than the best begins anew from the best
+constexpr double kGiveUp = 1.15;           // restart a walk from the best if it costs this much more
 constexpr int kMaxIdleWalks = 64;
 
 double uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1.0p-53; }
@@ -36,7 +36,7 @@ void search_annealing(SearchTree& tree, int start, uint64_t seed, double first_t
       at.restart(random() % 4 == 0 || at.node() == local_best ? start : local_best);
       continue;
     }
-    // Heat bath: a candidate is drawn by what it costs, so that no proposal is refused.
+    // Heat bath: candidates are drawn by their cost, so that no proposal is rejected.
     double least_us = 0;
     for (const Candidate& each : candidates) least_us = std::min(least_us, each.evaluation().delta.time_us);
     std::vector<double> sums;
@@ -63,7 +63,7 @@ void search_random(SearchTree& tree) {
     while (tree.has_room(at.node()) && !tree.out_of_budget()) {
       at.expand();
       const std::vector<Candidate> candidates = at.state().candidates();
-      // Stopping is one choice among the steps, so walks of every length are tried.
+      // Stopping is one choice among the steps, so that walks of all lengths occur.
       const uint64_t choice = random() % (candidates.size() + 1);
       if (choice == candidates.size()) break;
       if (!at.step({candidates[choice].substitution, candidates[choice].location})) break;

@@ -1,4 +1,4 @@
-// The kernels of AVX2, for float32.
+// The AVX2 kernels, for float32.
 #include "kernels/instruction_sets.h"
 
 #if RLOPT_HAS_KERNELS

@@ -1,4 +1,4 @@
-// The kernels of AVX-512, for float32, and those of the matrix unit.
+// The AVX-512 kernels, for float32, and those of the matrix unit.
 #include "kernels/instruction_sets.h"
 
 #if RLOPT_HAS_KERNELS

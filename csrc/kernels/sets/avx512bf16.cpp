@@ -1,4 +1,4 @@
-// The kernels of AVX-512 with its products of bfloat16, for images of that.
+// The AVX-512 kernels with bfloat16 products, for bfloat16 images.
 #include "kernels/instruction_sets.h"
 
 #if RLOPT_HAS_KERNELS
@@ -15,8 +15,8 @@ namespace rlopt::kernels {
 namespace avx512bf16 {
 #define RLOPT_VECTOR 16
 #define RLOPT_BFLOAT16 1
-// A pair of terms takes a register, where an instruction reads a float32 from memory: 7 x 4 sums, 4 weights
-// and a pair would be one more than there are.
+// A pair of terms takes a register, whereas a float32 is a memory operand: 7 x 4 sums, 4 weights and a pair
+// would need one register more than there are.
 #define RLOPT_PIXELS 12, 12, 8, 6
 #define RLOPT_UNIT 48
 constexpr int64_t kWidestPanel = 4;
@@ -34,7 +34,7 @@ constexpr int64_t kWidestPanel = 4;
 // clang-format on
 }  // namespace avx512bf16
 #undef RLOPT_VECTOR
-// For fewer channels than those have lanes.
+// For fewer channels than the vectors above have lanes.
 namespace avx512bf16_of_8 {
 #define RLOPT_VECTOR 8
 // clang-format off: each builds on those before it

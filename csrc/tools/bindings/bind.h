@@ -1,4 +1,4 @@
-// What the binding files of the tools share.
+// Shared by the binding files of the tools.
 #pragma once
 
 #include "bindings/bind.h"

@@ -36,7 +36,7 @@ py::dict world_to_python(const std::string& name) {
   return result;
 }
 
-/// Operators as [letter, operand, operand or -1]; of a term without operators one entry [-1, input, -1].
+/// Operators as [letter, operand, operand or -1]; a term without operators has one entry [-1, input, -1].
 py::list term_to_python(const Term& term) {
   py::list ops;
   if (term.num_ops == 0) ops.append(std::vector<int>{-1, term.input, -1});

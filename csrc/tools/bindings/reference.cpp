@@ -52,7 +52,7 @@ py::array to_array(const std::vector<int64_t>& dims, const std::vector<S>& value
   return array;
 }
 
-/// float64 for reals (int64 over the other arithmetics), int64 for integers, bool for bool.
+/// float64 for reals (int64 in the other arithmetics), int64 for integers, bool for bool.
 py::array write_output(const RefTensor& tensor, DType dtype, Arithmetic arithmetic) {
   if (arithmetic != Arithmetic::Float64) {
     return dtype == DType::boolean ? to_array<bool>(tensor.dims, tensor.ints)

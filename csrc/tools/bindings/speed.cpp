@@ -1,4 +1,4 @@
-// Times of the rewriting state.
+// Timing of the rewriting state.
 #include "tools/bindings/bind.h"
 #include "tools/speed/steps.h"
 

@@ -13,7 +13,7 @@ Ints from_front(Ints axes, int rank) {
   return axes;
 }
 
-/// An attribute as a number that does not depend on its spelling.
+/// Hash of an attribute, independent of its spelling.
 uint64_t attribute_hash(const Graph& graph, const Node& node, size_t index) {
   const std::string& name = node.info().attrs[index].name;
   const AttrValue& value = node.attrs->values()[index];
@@ -56,7 +56,7 @@ uint64_t normalised_hash(const Graph& graph) {
     for (const Value& in : node.inputs) {
       ins.push_back(in.present() ? hash_mix(hashes.at(in.node), static_cast<uint64_t>(in.index)) : 0);
     }
-    while (!ins.empty() && ins.back() == 0) ins.pop_back();  // omitted at the end is not given
+    while (!ins.empty() && ins.back() == 0) ins.pop_back();  // omitted trailing inputs do not count
     if (is_commutative(node.op)) std::sort(ins.begin(), ins.end());
     for (const uint64_t in : ins) hash = hash_mix(hash, in);
     hashes[id] = hash;

@@ -1,4 +1,4 @@
-// Whether the substitutions that are there already lead from one graph to another.
+// Whether existing substitutions already lead from one graph to another.
 #pragma once
 
 #include <functional>
@@ -11,16 +11,16 @@ namespace rlopt {
 
 struct DeriveOptions {
   int max_steps = 1;
-  int max_graphs = 400;  // expanded
-  // Only steps to graphs that cost no more than the one before, by this model; null: any steps.
+  int max_graphs = 400;  // number of graphs to expand
+  // If set, only steps that do not raise the cost by this model; null: any steps.
   const CostModel* cost = nullptr;
 };
 
-/// Equal for graphs that differ in the order of commutative operands, in how an axis is counted or a default
-/// spelled only.
+/// Equal for graphs that differ only in the order of commutative operands, in how an axis is counted, or in
+/// whether a default is spelled out.
 uint64_t normalised_hash(const Graph& graph);
 
-/// Steps from `before` to `after`, breadth first; empty when none were found.
+/// Steps from `before` to `after`, by breadth-first search; empty if none were found.
 std::vector<Step> derive(const Graph& before, const Graph& after, const Library& library,
                          const DeriveOptions& options);
 

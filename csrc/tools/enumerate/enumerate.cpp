@@ -45,7 +45,7 @@ class Enumerator {
     Ints shape;
     Lanes data;
     std::vector<uint64_t> hashes;
-    uint32_t ops = 0;  // that it depends on, as bits
+    uint32_t ops = 0;  // bit mask of the operators it depends on
     int num_reads = 0;
     bool is_constant = false;
   };
@@ -94,7 +94,7 @@ class Enumerator {
     return numbers_.position(number) <= used_[static_cast<size_t>(numbers_.sort_of(number))];
   }
 
-  /// Marks a read; true when the input was fresh.
+  /// Marks a read; true if the input was not read before.
   bool read(int number) {
     ++value(number).num_reads;
     if (!numbers_.is_input(number) || value(number).is_constant) return false;
@@ -120,7 +120,7 @@ class Enumerator {
           if (!value(a).is_constant) place(op, static_cast<int>(l), {static_cast<int8_t>(a), -1});
         } else {
           for (int b = is_commutative(letter.op) ? a : 0; b < end; ++b) {
-            // One tensor twice says little, but for a square.
+            // The same tensor twice is rarely interesting, except for a square.
             if (a == b && letter.op != Op::Mul) continue;
             if (!is_usable(b, op) || (value(a).is_constant && value(b).is_constant)) continue;
             const bool is_second_fresh = read(b);
@@ -133,7 +133,7 @@ class Enumerator {
     }
   }
 
-  /// Independent neighbours stand in one order only.
+  /// Adjacent independent operators are enumerated in one order only.
   bool is_in_order(int op, const TermOp& next) const {
     if (op == 0) return true;
     const TermOp& last = term_.ops[static_cast<size_t>(op - 1)];
@@ -203,7 +203,7 @@ class Enumerator {
     keep(term_);
   }
 
-  /// The operators hang together by the tensors that they share; constants do not count.
+  /// Whether shared tensors connect all operators; constants do not count.
   bool is_connected() {
     std::array<uint64_t, kMaxTermOps> reach{};
     for (int i = 0; i < term_.num_ops; ++i) {
@@ -225,7 +225,7 @@ class Enumerator {
     return true;
   }
 
-  /// The same for all names of the inputs.
+  /// A hash that does not depend on the names of the inputs.
   uint64_t least_hash(const Term& term) const {
     uint64_t least = ~0ULL;
     for (const auto& renaming : numbers_.renamings()) {
@@ -234,7 +234,7 @@ class Enumerator {
     return least;
   }
 
-  /// All elements are one number: a zero, or a sum of ones. What is said about those is of no use.
+  /// Whether all elements are one number: a zero, or a sum of ones. Identities about those are useless.
   bool is_constant(int number) {
     const Tensor& tensor = value(number);
     if (tensor.data.size() <= num_lanes_) return false;
@@ -244,7 +244,7 @@ class Enumerator {
     return true;
   }
 
-  /// Also says whether the term so far is normal.
+  /// Also updates whether the term so far is normal.
   bool is_worth_extending(int op) {
     const int remaining = target_ - op - 1;
     if (static_cast<int>(outputs().size()) > options_.max_outputs + remaining) return false;
@@ -274,11 +274,11 @@ class Enumerator {
   ValueNumbers numbers_;
   Programs programs_;
   size_t num_lanes_;
-  std::vector<int> used_;  // inputs of each sort
+  std::vector<int> used_;  // of each sort
   std::vector<Tensor> values_;
   Term term_;
-  int target_ = 0;                                // operators of the terms that are recorded now
-  std::unordered_map<uint64_t, Known> smallest_;  // the first of least size, by fingerprint of one tensor
+  int target_ = 0;                                // operators of the terms recorded now
+  std::unordered_map<uint64_t, Known> smallest_;  // by fingerprint of one tensor: the first of least size
   std::unordered_map<uint64_t, Known> found_;
   Enumeration result_;
   int64_t num_placed_ = 0;

@@ -43,7 +43,7 @@ class Joiner {
 
  private:
   void join(const std::vector<Term>& terms) {
-    // In the names that give the fingerprint; what then is equal is one graph.
+    // Use the names that give the fingerprint, and merge terms that are then equal.
     std::vector<Term> group;
     std::set<uint64_t> seen;
     for (const Term& term : terms) {
@@ -55,7 +55,8 @@ class Joiner {
     for (size_t i = 0; i < group.size() && i < kMaxSmallest; ++i) {
       if (group[i].num_ops > group[0].num_ops) break;
       for (size_t j = i + 1; j < group.size(); ++j) {
-        // Of graphs of one size, those with a part that has another form follow from the pair of the parts.
+        // Among graphs of the same size, those with a part that has another form follow from the pair of the
+        // parts.
         const bool is_smaller = group[i].num_ops < group[j].num_ops;
         if (is_smaller || (group[i].is_normal && group[j].is_normal)) consider(group[j], group[i]);
       }
@@ -85,7 +86,7 @@ class Joiner {
     result_.pairs.push_back(*pair);
   }
 
-  /// The least over all renamings; the same for both orders of the sides.
+  /// The least over all renamings; symmetric in the two sides.
   uint64_t pair_hash(const Term& left, const Term& right) const {
     uint64_t least = ~0ULL;
     for (const auto& renaming : numbers_.renamings()) {
@@ -96,14 +97,14 @@ class Joiner {
     return least;
   }
 
-  /// The pair holds as well where some of the places that read an input read another one.
+  /// Whether the pair still holds if some of the reads of an input are replaced by another input.
   bool is_special_case(const Term& left, const Term& right) {
     for (int input = 0; input < numbers_.num_inputs(); ++input) {
       const int other = unused_input(left, right, numbers_.sort_of(input));
       if (other < 0) continue;
       const int in_left = num_places(left, input), in_right = num_places(right, input);
       if (in_left + in_right < 3) continue;
-      // The first place keeps the input.
+      // The first read keeps the input.
       for (uint32_t mask = 2; mask < 1U << (in_left + in_right); mask += 2) {
         const Term a = with_places(left, input, other, mask);
         const Term b = with_places(right, input, other, mask >> in_left);
@@ -149,9 +150,9 @@ class Joiner {
         const TermOp& p = left.ops[static_cast<size_t>(i)];
         const TermOp& q = right.ops[static_cast<size_t>(j)];
         if (p.letter != q.letter || !same_operands(p, q, a, b)) continue;
-        // Both end with it: without it the pair holds as well, of its operands.
+        // Both end with this operator: the pair also holds without it, for its operands.
         if (is_last(left, i) && is_last(right, j)) return true;
-        // If the pair holds for any function, a smaller pair already states it.
+        // If the pair holds for any function, a smaller pair already covers it.
         if (reads_inputs(p) && reads_inputs(q) && left.num_ops + right.num_ops > 2 &&
             holds_with_fresh(left, i, right, j))
           return true;
@@ -194,7 +195,7 @@ class Joiner {
     return found;
   }
 
-  /// Outputs put in one order; nothing when the fingerprints met by chance.
+  /// Brings the outputs into the same order; nothing if the fingerprints collided by chance.
   std::optional<CandidatePair> aligned(const Term& left, const Term& right) {
     const std::vector<uint64_t> a = values_.hashes(left), b = values_.hashes(right);
     CandidatePair pair{left, right, term_outputs(world_, numbers_, left),

@@ -1,4 +1,4 @@
-// Pairs of graphs that compute the same, and which of them say something new.
+// Pairs of graphs that compute the same, and which of them are new.
 #pragma once
 
 #include <functional>
@@ -16,17 +16,17 @@ struct CandidatePair {
   std::vector<int> left_outputs, right_outputs;
 };
 
-/// How many came so far.
+/// Running counts.
 struct JoinCounts {
   int64_t num_graphs = 0;
   int64_t num_fingerprints = 0;
-  int64_t num_groups = 0;    // fingerprints of two or more graphs
+  int64_t num_groups = 0;    // fingerprints with two or more graphs
   int64_t num_pairs = 0;     // candidates
-  int64_t num_renamed = 0;   // pruned: another pair with other names of the inputs
+  int64_t num_renamed = 0;   // pruned: equals another pair after renaming inputs
   int64_t num_common = 0;    // pruned: both sides begin or end with the same operator on the same tensors
-  int64_t num_special = 0;   // pruned: holds with more inputs than it has
-  int64_t num_distinct = 0;  // left: candidates that say something new
-  int64_t num_refuted = 0;   // dropped by the second test
+  int64_t num_special = 0;   // pruned: special case of a pair with more inputs
+  int64_t num_distinct = 0;  // the remaining new candidates
+  int64_t num_refuted = 0;   // rejected by the second test
 };
 
 struct JoinResult {
@@ -34,13 +34,14 @@ struct JoinResult {
   JoinCounts counts;
 };
 
-/// Enumerates, joins graphs of one fingerprint, prunes and tests again on other shapes and in float64. In
-/// each group every graph is paired with the smallest ones, for pairs among the others follow from those.
+/// Enumerates, joins graphs with equal fingerprints, prunes, and tests again on other shapes and in float64.
+/// In each group every graph is paired with the smallest ones only, because pairs among the others follow
+/// from those.
 JoinResult find_pairs(const World& world, const EnumerateOptions& options,
                       const std::function<bool()>& interrupted);
 
-/// Where the two graphs, on the same inputs, differ: over the field and in float64, on random data. Empty
-/// where they agree.
+/// Where two graphs on the same inputs differ: over the field and in float64, on random data. Empty if they
+/// agree.
 std::string find_difference(const Graph& before, const Graph& after, uint64_t seed);
 
 }  // namespace rlopt

@@ -44,7 +44,7 @@ class Probe {
 
   std::vector<int64_t>& data(size_t input) { return data_.at(ids_[input]).ints; }
 
-  /// Elements of all outputs, one after another.
+  /// Elements of all outputs, concatenated.
   std::vector<int64_t> run(std::vector<Ints>* shapes = nullptr) const {
     std::vector<int64_t> all;
     for (const RefTensor& tensor : evaluate(graph_, data_, Arithmetic::Field)) {
@@ -74,8 +74,8 @@ void read_linear(Probe& probe, const std::vector<Ints>& shapes, Program& program
   }
 }
 
-/// For each unit tensor on the left, the right operand's element is recognised by its value; products of
-/// our operators have factor 1 and one element of the right for each of the left.
+/// For each unit tensor on the left, recognises the right operand's element by its value; products of our
+/// operators have factor 1 and one right element for each left one.
 void read_bilinear(Probe& probe, const std::vector<Ints>& shapes, Program& program) {
   std::unordered_map<int64_t, int32_t> element_of;
   auto& right = probe.data(1);

@@ -1,4 +1,4 @@
-// Operators on small tensors over the prime field, many renamings of the inputs at once.
+// Operators on small tensors over the prime field, for many renamings of the inputs at once.
 #pragma once
 
 #include <map>
@@ -9,11 +9,11 @@
 
 namespace rlopt {
 
-/// Integers mod 2^31 - 1; element-major, the lanes of an element side by side.
+/// Integers mod 2^31 - 1; element-major, with the lanes of an element contiguous.
 using Lanes = std::vector<uint32_t>;
 
-/// What a letter does to operands of given shapes. Multilinear operators become sums of products that are
-/// read off the reference interpreter on unit tensors, so there is one definition of every operator.
+/// The effect of a letter on operands of given shapes. Multilinear operators become sums of products, derived
+/// by running the reference interpreter on unit tensors, so that each operator is defined once.
 struct Program {
   struct Product {
     int32_t a = 0;
@@ -21,16 +21,16 @@ struct Program {
     uint32_t factor = 1;
   };
   std::vector<Ints> shapes;                    // of the outputs
-  std::vector<std::vector<Product>> elements;  // of all outputs, one after another; empty for a function
+  std::vector<std::vector<Product>> elements;  // of all outputs, concatenated; empty for a function
   bool is_function = false;                    // elementwise, uninterpreted
-  bool is_bilinear = false;                    // else the operands' elements are numbered one after another
+  bool is_bilinear = false;                    // otherwise the operands' elements are numbered consecutively
 };
 
-/// Programs by letter and shapes, made on first use.
+/// Programs by letter and shapes, built on first use.
 class Programs {
  public:
   explicit Programs(const World& world) : world_(world) {}
-  /// Null where the letter does not apply, or a result would be too large.
+  /// Null if the letter does not apply, or a result would be too large.
   const Program* find(int letter, const std::vector<Ints>& shapes);
 
  private:
@@ -40,7 +40,7 @@ class Programs {
   std::map<std::pair<int, std::vector<Ints>>, std::unique_ptr<Program>> programs_;
 };
 
-/// Results of all outputs. `ins` as many as the letter has operands.
+/// Results of all outputs. `ins` has one entry per operand of the letter.
 std::vector<Lanes> run_program(const Program& program, const std::vector<const Lanes*>& ins, int num_lanes);
 
 }  // namespace rlopt

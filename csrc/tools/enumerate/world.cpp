@@ -46,7 +46,7 @@ void add_arithmetic(World& world) {
   world.letters.push_back(elementwise("add", Op::Add));
   world.letters.push_back(elementwise("sub", Op::Sub));
   world.letters.push_back(elementwise("mul", Op::Mul));
-  // Stands for every elementwise function: over the field it is a hash.
+  // Stands for any elementwise function: over the field it is a hash.
   world.letters.push_back(plain("f", Op::Tanh, 1));
 }
 
@@ -173,7 +173,7 @@ std::optional<Given> Letter::attributes(const std::vector<Ints>& shapes) const {
   const auto rank = static_cast<int64_t>(first.size());
   switch (form) {
     case Form::Plain:
-      // Numbers scale and shift; they are no matrices.
+      // Numbers scale and shift; they are not matrices.
       if (rank < 2) return std::nullopt;
       return result;
     case Form::Elementwise: {
@@ -335,7 +335,7 @@ Graph term_graph(const World& world, const ValueNumbers& numbers, const Term& te
              return op.ins[0] == input || op.ins[1] == input;
            });
   };
-  // Inputs first and all of them: they have the same ids in every graph.
+  // All inputs, and first: they have the same ids in every graph.
   std::vector<int> order;
   for (const bool constants : {false, true}) {
     for (int i = 0; i < numbers.num_inputs(); ++i) {

@@ -1,5 +1,4 @@
-// What the generator of substitutions enumerates over: inputs of small fixed shapes and the operators on
-// them.
+// Search space of the generator of substitutions: inputs of small fixed shapes, and operators on them.
 #pragma once
 
 #include <array>
@@ -14,30 +13,30 @@ namespace rlopt {
 /// Interchangeable inputs (renaming them gives the same graph), or a constant.
 struct InputSort {
   enum class Fill : uint8_t { Data, Number, Identity, Mean };
-  std::string name;  // of the first; others have a number behind it
+  std::string name;  // of the first; others get a number appended
   int count = 1;
-  std::vector<Ints> shapes;  // one per trial: the first enumerates, the others test again
+  std::vector<Ints> shapes;  // one per trial: the first is used to enumerate, the others to test again
   Fill fill = Fill::Data;
   double number = 0;
-  bool is_shallow = false;  // only in graphs of up to kShallow operators
+  bool is_shallow = false;  // only in graphs of at most kShallow operators
 
   bool is_constant() const { return fill != Fill::Data; }
-  /// Of a constant of this shape: the identity matrix (of each group, as a kernel with one tap), or the
-  /// kernel that averages.
+  /// Values of a constant of this shape: the identity matrix (per group, for a kernel with one tap), or the
+  /// averaging kernel.
   Floats values(const Ints& shape) const;
 };
 
 /// An operator with its attributes, which may depend on the shapes of its operands ("half of axis 0").
 struct Letter {
   enum class Form : uint8_t {
-    Plain,          // the attributes as given, of anything but a number
-    Elementwise,    // of operands of one shape, or a tensor and a number
-    Half,           // Split in two, or Slice of the first half, of axis `axis`
-    Image,          // of images: their sides are even, those of kernels odd
-    SameConv,       // of an image and a kernel, with pads such that stride 1 keeps the size
-    EnlargeKernel,  // Pad of the two last axes to 3
-    MergeAxes,      // Reshape that joins axis `axis` and the next
-    SplitAxis,      // Reshape that takes a factor 2 out of axis `axis`
+    Plain,          // fixed attributes; not on numbers
+    Elementwise,    // operands of one shape, or a tensor and a number
+    Half,           // Split in two, or Slice of the first half, along axis `axis`
+    Image,          // on images: their sides are even, those of kernels odd
+    SameConv,       // an image and a kernel, with pads such that stride 1 keeps the size
+    EnlargeKernel,  // Pad of the last two axes to 3
+    MergeAxes,      // Reshape that merges axis `axis` and the next
+    SplitAxis,      // Reshape that splits a factor of 2 off axis `axis`
   };
   std::string name;
   Op op = Op::Opaque;
@@ -46,14 +45,14 @@ struct Letter {
   std::vector<std::pair<std::string, AttrValue>> attrs;
   int arity = 1;
   int num_outputs = 1;
-  bool is_shallow = false;  // only in graphs of up to kShallow operators
+  bool is_shallow = false;  // only in graphs of at most kShallow operators
 
-  /// Nothing where the letter does not apply to operands of these shapes.
+  /// Nothing if the letter does not apply to operands of these shapes.
   std::optional<std::vector<std::pair<std::string, AttrValue>>> attributes(
       const std::vector<Ints>& shapes) const;
 };
 
-/// Numbers and signs combine with everything; what they do in larger graphs follows from small ones.
+/// Numbers and signs combine with everything; larger graphs with them follow from small ones.
 inline constexpr int kShallow = 2;
 
 struct World {
@@ -83,7 +82,7 @@ struct Term {
   uint64_t fingerprint = 0;
   uint8_t num_ops = 0;
   uint8_t lane = 0;       // the renaming of inputs that gives the fingerprint
-  int8_t input = -1;      // of a term without operators: the value
+  int8_t input = -1;      // term without operators: its value
   bool is_normal = true;  // every part of two or more operators is the first found among its equals
   std::array<TermOp, kMaxTermOps> ops{};
 };
@@ -108,15 +107,15 @@ class ValueNumbers {
   std::vector<std::vector<int>> renamings_;
 };
 
-/// Values that nothing in the term reads (its outputs), ascending.
+/// Values without readers in the term (its outputs), ascending.
 std::vector<int> term_outputs(const World& world, const ValueNumbers& numbers, const Term& term);
 Term renamed(const ValueNumbers& numbers, const Term& term, const std::vector<int>& renaming);
-/// The operators in the set `ops`, closed under what they read.
+/// The operators in the set `ops`, which contains their producers.
 Term part_of_term(const World& world, const ValueNumbers& numbers, const Term& term, uint32_t ops);
 /// Equal for terms equal up to the order of their operators and of commutative operands.
 uint64_t term_hash(const World& world, const ValueNumbers& numbers, const Term& term);
-/// With all inputs of the world declared, whether read or not; `outputs` in that order. `shapes` by sort,
-/// `statics` by input (empty: none is a weight).
+/// The term as a graph that declares all inputs of the world, read or not; `outputs` in that order. `shapes`
+/// by sort, `statics` by input (empty: no weights).
 Graph term_graph(const World& world, const ValueNumbers& numbers, const Term& term,
                  const std::vector<int>& outputs, const std::vector<Ints>& shapes,
                  const std::vector<bool>& statics = {});

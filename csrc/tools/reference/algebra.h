@@ -1,5 +1,4 @@
-// The numbers of the reference interpreter: reals, a prime field, and machine integers, behind one set of
-// names.
+// Arithmetics of the reference interpreter: reals, a prime field, and machine integers, with one interface.
 #pragma once
 
 #include <cmath>
@@ -10,8 +9,8 @@
 
 namespace rlopt {
 
-/// Functions that the field leaves uninterpreted and integers do not have; exp is apart, for the field's
-/// sake.
+/// Functions that the field leaves uninterpreted and integers lack; exp is separate, because the field treats
+/// it specially.
 #define RLOPT_FUNCTIONS(X) \
   X(log)                   \
   X(sqrt)                  \
@@ -39,7 +38,7 @@ struct RealAlgebra {
   static T mod(T a, T b, bool) { return std::fmod(a, b); }
   static T ceil(T a) { return std::ceil(a); }
   static T floor(T a) { return std::floor(a); }
-  static T round(T a) { return std::nearbyint(a); }  // half to even, as ONNX has it
+  static T round(T a) { return std::nearbyint(a); }  // half to even, as in ONNX
   static T exp(T a) { return std::exp(a); }
 #define X(name) \
   static T name(T a) { return std::name(a); }
@@ -52,7 +51,7 @@ struct RealAlgebra {
 
 /// Integers mod the prime 2^31 - 1, kept in [0, prime). Numbers map into it by a homomorphism: doubles are
 /// dyadic rationals, and 2 is invertible. Ordered by the representative of least magnitude, so that relu, max
-/// and clip are particular, consistent functions. What is no polynomial is a keyed hash of its operand.
+/// and clip are particular, consistent functions. Anything but a polynomial is a keyed hash of its operand.
 struct FieldAlgebra {
   using T = int64_t;
   using Accumulator = uint64_t;
@@ -82,7 +81,7 @@ struct FieldAlgebra {
   }
   static T sub(T a, T b) { return a >= b ? a - b : a - b + kPrime; }
   static T mul(T a, T b) {
-    // 2^31 = 1 mod the prime: the high half counts as much as the low one.
+    // 2^31 = 1 mod the prime: the high half has the same weight as the low one.
     const T product = a * b;
     const T folded = (product & kPrime) + (product >> 31);
     return folded >= kPrime ? folded - kPrime : folded;
@@ -113,7 +112,7 @@ struct FieldAlgebra {
   static T uninterpreted(uint64_t key, T a) {
     return static_cast<T>(hash_mix(key, static_cast<uint64_t>(a)) % static_cast<uint64_t>(kPrime));
   }
-  /// Small integer powers and the square root are what they are elsewhere; other exponents are uninterpreted.
+  /// Small integer powers and the square root have their usual meaning; other exponents are uninterpreted.
   static T pow(T a, T b) {
     const int64_t exponent = signed_value(b);
     if (exponent >= 0 && exponent <= 64) return power(a, exponent);
@@ -143,7 +142,7 @@ struct FieldAlgebra {
   static T finish(Accumulator sum) { return static_cast<T>(sum % static_cast<uint64_t>(kPrime)); }
 };
 
-/// Two's complement, 64 bits, wrapping. Division truncates, as ONNX has it.
+/// Two's complement, 64 bits, wrapping. Division truncates, as in ONNX.
 struct IntAlgebra {
   using T = int64_t;
   using Accumulator = uint64_t;
@@ -180,7 +179,7 @@ struct IntAlgebra {
     }
     return result;
   }
-  /// With `truncated` (fmod) the sign is the dividend's, else the divisor's.
+  /// With `truncated` (fmod) the sign is the dividend's, otherwise the divisor's.
   static T mod(T a, T b, bool truncated) {
     if (b == 0) refuse("remainder by zero");
     if (b == -1) return 0;

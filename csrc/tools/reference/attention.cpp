@@ -7,7 +7,7 @@ namespace rlopt {
 
 namespace {
 
-/// An operand as [batch, heads, length, size], whether it came so or as [batch, length, heads * size].
+/// An operand as [batch, heads, length, size], whether given so or as [batch, length, heads * size].
 struct HeadsView {
   Sizes dims;
   Sizes strides;
@@ -19,7 +19,7 @@ HeadsView view_heads(const Sizes& dims, int64_t heads) {
   return {{dims[0], heads, dims[1], size}, {dims[1] * dims[2], size, dims[2], 1}};
 }
 
-/// Scores of one query against all keys, mask applied, then softmax.
+/// Scores of one query against all keys, masked, then softmax.
 template <class A>
 class ScoreRow {
  public:
@@ -28,7 +28,7 @@ class ScoreRow {
   ScoreRow(const Call& call, int64_t head_size)
       : call_(call), is_causal_(call.node.attr_int("is_causal") != 0) {
     const double given = call.node.attr_float("scale");
-    // The default is written as the parts write it, so that both give the same field element.
+    // Compute the default as the decomposed operators do, so that both give the same field element.
     scale_ = A::from_double(given == 0 ? 1.0 / std::sqrt(static_cast<double>(head_size)) : given);
     const double cap = call.node.attr_float("softcap");
     has_cap_ = cap > 0;
@@ -116,7 +116,7 @@ bool rotary(const Call& call) {
   const auto& cosines = data<T>(*call.in[1]);
   const auto& sines = data<T>(*call.in[2]);
   auto& out = data<T>(call.out[0]);
-  out = source;  // what lies beyond the rotated part stays
+  out = source;  // copies what is beyond the rotated part
   for_each_index<1>({x.dims[0], x.dims[1], x.dims[2]}, {Sizes{x.strides[0], x.strides[1], x.strides[2]}},
                     [&](int64_t index, const std::array<int64_t, 1>& at) {
                       const int64_t token = index / x.dims[2] / x.dims[1] * x.dims[2] + index % x.dims[2];

@@ -1,4 +1,4 @@
-// Reference: operators on two or more operands that broadcast.
+// Reference: broadcasting operators on two or more operands.
 #include "tools/reference/functions.h"
 #include "tools/reference/kernels.h"
 
@@ -23,7 +23,7 @@ void zip(const RefTensor& a, const RefTensor& b, const Sizes& shape, std::vector
                     });
 }
 
-/// Of two operands.
+/// For two operands.
 template <class A, auto kFunction>
 bool binary(const Call& call) {
   using T = typename A::T;
@@ -72,7 +72,7 @@ bool remainder(const Call& call) {
              : binary<A, [](typename A::T a, typename A::T b) { return A::mod(a, b, false); }>(call);
 }
 
-/// `condition` is bool; the algebra is that of the choices.
+/// `condition` is bool; the algebra is that of the other operands.
 template <class A>
 bool where(const Call& call) {
   using T = typename A::T;
@@ -110,7 +110,7 @@ bool bit_shift(const Call& call) {
   return false;
 }
 
-/// Of integers and bool only.
+/// For integers and bool only.
 template <class A, auto kFunction>
 bool bits(const Call& call) {
   if constexpr (std::is_same_v<A, IntAlgebra>) return binary<A, kFunction>(call);
@@ -121,7 +121,7 @@ int64_t bit_and(int64_t a, int64_t b) { return a & b; }
 int64_t bit_or(int64_t a, int64_t b) { return a | b; }
 int64_t bit_xor(int64_t a, int64_t b) { return a ^ b; }
 
-/// One row an operator.
+/// One row per operator.
 template <class A>
 std::vector<KernelRow> broadcast_rows() {
   using T = typename A::T;

@@ -7,7 +7,7 @@ namespace rlopt {
 
 namespace {
 
-/// Where a matrix starts and how it is walked.
+/// Start and strides of a matrix.
 struct MatrixView {
   int64_t offset = 0;
   int64_t row_stride = 0;
@@ -98,7 +98,7 @@ bool gemm(const Call& call) {
   return true;
 }
 
-/// Strides of one operand under the axes of a loop over labels; an axis of size 1 is broadcast.
+/// Strides of one operand for a loop over labels; an axis of size 1 is broadcast.
 Sizes label_strides(const RefTensor& operand, const std::vector<int>& labels, const std::vector<int>& loop) {
   const Sizes strides = row_major_strides(operand.dims);
   Sizes result(loop.size(), 0);
@@ -116,7 +116,8 @@ bool einsum(const Call& call) {
   std::vector<int> ranks;
   for (const RefTensor* operand : call.in) ranks.push_back(static_cast<int>(operand->dims.size()));
   const Einsum einsum = parse_einsum(call.node.attr_string("equation"), ranks);
-  // Output labels outside, the others inside; sizes are the largest seen, as 1 broadcasts (0 wins over 1).
+  // Output labels outermost, the others innermost; sizes are the largest seen, as 1 broadcasts (0 wins over
+  // 1).
   std::vector<int> inner;
   for (int label = 0; label < einsum.num_labels; ++label) {
     if (std::find(einsum.output.begin(), einsum.output.end(), label) == einsum.output.end())

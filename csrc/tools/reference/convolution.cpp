@@ -8,7 +8,7 @@ namespace rlopt {
 namespace {
 
 /// One spatial axis of a convolution; "wide" is the side with more positions (input of Conv, output of
-/// ConvTranspose), wide position = narrow position * stride + kernel position * dilation - pad.
+/// ConvTranspose): wide position = narrow position * stride + kernel position * dilation - pad.
 struct Axis {
   int64_t wide = 1;
   int64_t narrow = 1;
@@ -40,7 +40,7 @@ Axes make_axes(const Call& call, const Sizes& wide, const Sizes& narrow) {
 }
 
 /// Calls visit(kernel position, wide position) for every tap of the window at narrow position (i, j, k) that
-/// falls on the tensor.
+/// lies inside the tensor.
 template <class Visit>
 void for_each_tap(const Axes& axes, int64_t i, int64_t j, int64_t k, Visit visit) {
   for (int64_t p = 0; p < axes[0].kernel; ++p) {

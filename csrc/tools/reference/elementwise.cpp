@@ -1,4 +1,4 @@
-// Reference: functions of one element, and the activations of fused operators.
+// Reference: elementwise functions, and the activations of fused operators.
 #include "tools/reference/functions.h"
 #include "tools/reference/kernels.h"
 
@@ -6,7 +6,7 @@ namespace rlopt {
 
 namespace {
 
-/// `function` of each element.
+/// Applies `function` to each element.
 template <class A, class F>
 bool map(const Call& call, F function) {
   const auto& x = data<typename A::T>(*call.in[0]);
@@ -86,7 +86,7 @@ bool bitwise_not(const Call& call) {
   return false;
 }
 
-/// One row an operator.
+/// One row per operator.
 template <class A>
 std::vector<KernelRow> elementwise_rows() {
   using T = typename A::T;

@@ -1,4 +1,4 @@
-// Scalar functions built from an algebra: what operators and fused activations both apply.
+// Scalar functions built from an algebra, shared by operators and fused activations.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace rlopt {
 
-/// Division by one number many times: over the field the inverse is what costs.
+/// Repeated division by one number: over the field computing the inverse is expensive.
 template <class A>
 class Divider {
  public:
@@ -30,8 +30,7 @@ class Divider {
   T divisor_;
 };
 
-/// Written in terms of the algebra's own functions, so that over the field, too, an operator equals its
-/// parts.
+/// Uses the algebra's own functions, so that also over the field an operator equals its decomposition.
 template <class A>
 struct Functions {
   using T = typename A::T;

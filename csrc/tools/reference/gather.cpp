@@ -35,7 +35,7 @@ bool gather(const Call& call) {
   return true;
 }
 
-/// Position in operand 0 that element i of the indices (operand 1) means, for all i.
+/// For each element i of the indices (operand 1), its position in operand 0.
 Sizes element_positions(const Call& call) {
   const Sizes& dims = call.in[0]->dims;
   const size_t axis = call.axis(dims.size());
@@ -49,7 +49,7 @@ Sizes element_positions(const Call& call) {
   return positions;
 }
 
-/// Where the slices start that the last dim of the indices selects, after `batch` shared leading dims.
+/// Starts of the slices selected by the last dim of the indices, after `batch` shared leading dims.
 Sizes slice_positions(const Call& call, size_t batch) {
   const Sizes& dims = call.in[0]->dims;
   const Sizes& index_dims = call.in[1]->dims;
@@ -70,7 +70,7 @@ Sizes slice_positions(const Call& call, size_t batch) {
   return positions;
 }
 
-/// Elements in one slice that `slice_positions` selects.
+/// Elements per slice selected by `slice_positions`.
 int64_t slice_size(const Call& call, size_t batch) {
   const Sizes& dims = call.in[0]->dims;
   const auto first = static_cast<std::ptrdiff_t>(batch) + call.in[1]->dims.back();
@@ -98,7 +98,7 @@ bool gather_nd(const Call& call) {
   return true;
 }
 
-/// Joins an update with what is there.
+/// Combines an update with the existing element.
 template <class A>
 typename A::T combine(const std::string& reduction, typename A::T old, typename A::T update) {
   if (reduction == "add") return A::add(old, update);
@@ -108,7 +108,7 @@ typename A::T combine(const std::string& reduction, typename A::T old, typename 
   return update;
 }
 
-/// Updates come in order, so that of several to one place the last one stays.
+/// Updates are applied in order, so that the last of several to one place wins.
 template <class A>
 bool scatter(const Call& call, const Sizes& positions, int64_t size) {
   using T = typename A::T;

@@ -1,4 +1,4 @@
-// Inside of the reference interpreter: one call of an operator, the subjects that know operators, and index
+// Internals of the reference interpreter: one call of an operator, the groups of operators, and index
 // helpers.
 #pragma once
 
@@ -31,7 +31,7 @@ struct Call {
   }
 };
 
-/// While evaluating, integers and bool live in `ints` whatever the arithmetic; only reals live in `doubles`.
+/// During evaluation, integers and bool are in `ints` in every arithmetic; only reals are in `doubles`.
 template <class T>
 const std::vector<T>& data(const RefTensor& tensor) {
   if constexpr (std::is_same_v<T, double>) {
@@ -45,11 +45,11 @@ std::vector<T>& data(RefTensor& tensor) {
   return const_cast<std::vector<T>&>(data<T>(static_cast<const RefTensor&>(tensor)));
 }
 
-/// Evaluates one operator; false where the algebra does not have it.
+/// Evaluates one operator; false if the algebra does not support it.
 using Kernel = bool (*)(const Call& call);
-/// A row of a table: an operator and what evaluates it over one algebra.
+/// A row of a table: an operator and its kernel for one algebra.
 using KernelRow = std::pair<Op, Kernel>;
-/// The rows by operator; null for operators that the table lacks.
+/// The rows by operator; null for operators missing from the table.
 using KernelTable = std::array<Kernel, kNumOps>;
 inline KernelTable make_table(const std::vector<KernelRow>& rows) {
   KernelTable table{};
@@ -61,8 +61,8 @@ inline bool run_kernel(const KernelTable& table, const Call& call) {
   return kernel != nullptr && kernel(call);
 }
 
-/// Each subject: true when it knows the operator, which is then evaluated over `A` (the algebra of the first
-/// operand, or of the result where there is none).
+/// One function per group of operators: true if it has the operator, which is then evaluated over `A` (the
+/// algebra of the first operand, or of the result if there is none).
 template <class A>
 bool eval_elementwise(const Call& call);
 template <class A>
@@ -84,11 +84,11 @@ bool eval_movement(const Call& call);
 template <class A>
 bool eval_gather(const Call& call);
 
-/// Makes `data` the activation of itself (fused operators).
+/// Applies the activation to `data` in place (fused operators).
 template <class A>
 void activate(const Node& node, std::vector<typename A::T>& data);
-/// Softmax of `n` elements that are `stride` apart. A row of nothing but -inf gives zeros if `empty_is_zero`,
-/// else 0 / 0.
+/// Softmax of `n` elements that are `stride` apart. A row that is all -inf gives zeros if `empty_is_zero`,
+/// otherwise 0 / 0.
 template <class A>
 void softmax_row(typename A::T* row, int64_t n, int64_t stride, bool empty_is_zero);
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kFill = -1;
 
-/// For every axis of the result, the input coordinate that each position reads; kFill reads the fill value.
+/// For every axis of the result, the input coordinate for each position; kFill means the fill value.
 using Coordinates = std::vector<Sizes>;
 
 /// The identity on every axis.
@@ -27,7 +27,7 @@ template <class T>
 bool select(const Call& call, const Coordinates& coordinates, T fill) {
   const RefTensor& x = *call.in[0];
   const Sizes strides = row_major_strides(x.dims);
-  // Offsets of the axes so far, grown by one axis at a time.
+  // Offsets of the axes so far, extended one axis at a time.
   Sizes offsets{0};
   for (size_t axis = 0; axis < coordinates.size(); ++axis) {
     Sizes next;
@@ -47,7 +47,7 @@ bool select(const Call& call, const Coordinates& coordinates, T fill) {
   return true;
 }
 
-/// Reads the input as `dims` under `strides`.
+/// Reads the input with `dims` and `strides`.
 template <class T>
 bool restride(const Call& call, const Sizes& dims, const Sizes& strides) {
   const auto& from = data<T>(*call.in[0]);
@@ -175,7 +175,7 @@ bool trilu(const Call& call) {
   return true;
 }
 
-/// [n, c, h, w] seen as [n, c', b, b, h, w] or back, as one six-dimensional transpose.
+/// Converts between [n, c, h, w] and [n, c', b, b, h, w], as one six-dimensional transpose.
 template <class T>
 bool depth_to_space(const Call& call) {
   const Sizes& y = call.out[0].dims;
@@ -183,7 +183,7 @@ bool depth_to_space(const Call& call) {
   const int64_t h = y[2] / b;
   const int64_t w = y[3] / b;
   const bool depth_first = call.node.attr_string("mode") == "DCR";
-  // Channel of the input: DCR counts (row, column, channel), CRD (channel, row, column).
+  // Channel of the input: DCR orders (row, column, channel), CRD (channel, row, column).
   const int64_t row = (depth_first ? b * y[1] : b) * h * w;
   const int64_t column = (depth_first ? y[1] : 1) * h * w;
   const int64_t channel = (depth_first ? 1 : b * b) * h * w;

@@ -1,4 +1,4 @@
-// Reference: normalisations, written as the chain of sums, quotients and roots that they stand for.
+// Reference: normalisations, written as the chain of sums, quotients and roots that define them.
 #include <algorithm>
 #include <cmath>
 
@@ -54,7 +54,7 @@ void normalise_rows(std::vector<typename A::T>& values, Rows rows, double epsilo
   for (int64_t o = 0; o < rows.outer; ++o) normalise_row<A>(values.data() + o * rows.n, rows.n, eps, centred);
 }
 
-/// values = values * scale + bias (when given), broadcast under `strides`.
+/// values = values * scale + bias (if given), broadcast by `strides`.
 template <class A>
 void scale_and_shift(const Call& call, size_t scale_index, const Sizes& scale_strides,
                      const Sizes& bias_strides) {
@@ -180,7 +180,7 @@ void log_softmax_row(typename A::T* row, int64_t n, int64_t stride) {
   }
 }
 
-/// 1 at the first of the largest, 0 elsewhere.
+/// 1 at the first maximum, 0 elsewhere.
 template <class A>
 void hardmax_row(typename A::T* row, int64_t n, int64_t stride) {
   int64_t best = 0;
@@ -190,7 +190,7 @@ void hardmax_row(typename A::T* row, int64_t n, int64_t stride) {
   for (int64_t i = 0; i < n; ++i) row[i * stride] = A::from_int(i == best ? 1 : 0);
 }
 
-/// Applies function(row, n, stride) to a copy of the operand, in place, along the axis attribute.
+/// Applies function(row, n, stride) in place to a copy of the operand, along the axis attribute.
 template <class A, class F>
 bool along_axis(const Call& call, F function) {
   using T = typename A::T;
@@ -220,7 +220,7 @@ void softmax_row(typename A::T* row, int64_t n, int64_t stride, bool empty_is_ze
   T sum = A::from_int(0);
   for (int64_t i = 0; i < n; ++i) {
     T& value = row[i * stride];
-    // Over the field there is no common factor to take out: exp is uninterpreted.
+    // Not over the field: exp is uninterpreted, so there is no common factor to take out.
     value = A::exp(A::kIsReal ? A::sub(value, most) : value);
     sum = A::add(sum, value);
   }

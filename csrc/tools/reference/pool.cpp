@@ -9,7 +9,7 @@ namespace rlopt {
 
 namespace {
 
-/// One window along one axis: its positions inside the input, and how many are inside input and padding.
+/// A window along one axis: its positions inside the input, and the number inside input and padding.
 struct Span {
   Sizes inside;
   int64_t num_padded = 0;
@@ -107,13 +107,13 @@ bool global_pool(const Call& call, F reduce) {
   return true;
 }
 
-/// Weights of one output position of Resize, and the input positions they belong to.
+/// Weights of one output position of Resize, and the corresponding input positions.
 struct Taps {
   std::vector<int64_t> at;
   std::vector<double> weights;
 };
 
-/// Position in the input, in units of input elements, that the output position reads.
+/// The input position, in input elements, that an output position reads.
 double source_position(const std::string& mode, int64_t i, double scale, int64_t input, int64_t output) {
   const auto position = static_cast<double>(i);
   const double full = scale * static_cast<double>(input);

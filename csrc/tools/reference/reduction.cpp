@@ -10,7 +10,7 @@ namespace rlopt {
 
 namespace {
 
-/// Positions of the elements that one output element reduces, and where each output element starts.
+/// Offsets of the elements that one output element reduces, and the start of each output element.
 struct Reduction {
   Sizes starts;
   Sizes members;
@@ -72,7 +72,7 @@ bool log_sum_exp(const Call& call) {
   return true;
 }
 
-/// The axis attribute's lines: positions of their starts, number of elements, distance between them.
+/// The lines along the axis attribute: offsets of their starts, number of elements, stride.
 struct Lines {
   Sizes starts;
   int64_t n = 0;
@@ -111,7 +111,7 @@ bool arg_reduce(const Call& call) {
   return true;
 }
 
-/// Sorted; of equal elements the one with the lower index first.
+/// Sorted; ties by lower index.
 template <class A>
 bool top_k(const Call& call) {
   using T = typename A::T;

@@ -20,7 +20,7 @@ Sizes static_dims(const TensorType& type) {
   return dims;
 }
 
-/// Keeps the low bits that the dtype has, with its sign.
+/// Truncates to the dtype's low bits, with sign.
 int64_t wrap(int64_t value, DType dtype) {
   switch (dtype) {
     case DType::i8:
@@ -43,12 +43,12 @@ int64_t wrap(int64_t value, DType dtype) {
 }
 
 int64_t real_to_int(double value) {
-  // Out of range is undefined in ONNX; any fixed value will do.
+  // Out of range is undefined in ONNX; any fixed value is fine.
   if (std::isnan(value) || std::fabs(value) >= 9.2e18) return std::numeric_limits<int64_t>::min();
   return static_cast<int64_t>(value);
 }
 
-/// Numbers of a Constant, or the fill of a ConstantOfShape, as elements of `dtype`.
+/// Values of a Constant, or the fill of a ConstantOfShape, as elements of `dtype`.
 class Filler {
  public:
   Filler(DType dtype, Arithmetic arithmetic) : dtype_(dtype), arithmetic_(arithmetic) {}
@@ -95,14 +95,14 @@ int64_t cast_element(int64_t value, DType from, DType to, Arithmetic arithmetic)
   if (to == DType::boolean) return value != 0 ? 1 : 0;
   if (arithmetic == Arithmetic::Field && is_floating(to)) return FieldAlgebra::reduce(value);
   if (arithmetic == Arithmetic::Field && is_floating(from)) {
-    // Truncation is no function of the residue: uninterpreted, and small so that every integer dtype holds
-    // it.
+    // Truncation is not a function of the residue: uninterpreted, and small so that it fits every integer
+    // dtype.
     return FieldAlgebra::uninterpreted(FieldAlgebra::key("cast"), value) % 64;
   }
   return wrap(value, to);
 }
 
-/// Between dtypes. Rounding to fewer bits is not modelled: a cast from real to real is the identity.
+/// Casts between dtypes. Rounding to fewer bits is not modelled: a cast from real to real is the identity.
 void cast(const Call& call, Arithmetic arithmetic) {
   const DType from = call.in_dtypes[0];
   const DType to = call.node.types->front().dtype;
@@ -124,13 +124,13 @@ void cast(const Call& call, Arithmetic arithmetic) {
 
 template <class A>
 bool evaluate_over(const Call& call) {
-  // Ordered by how often substitutions use them.
+  // Ordered by frequency of use in substitutions.
   return eval_elementwise<A>(call) || eval_broadcast<A>(call) || eval_movement<A>(call) ||
          eval_contraction<A>(call) || eval_convolution<A>(call) || eval_reduction<A>(call) ||
          eval_normalisation<A>(call) || eval_pool<A>(call) || eval_gather<A>(call) || eval_attention<A>(call);
 }
 
-/// Shape-like operators, the same over every arithmetic. False: not one of them.
+/// Shape-like operators, the same in every arithmetic. False: not one of them.
 bool evaluate_host(const Call& call, Arithmetic arithmetic) {
   const Node& node = call.node;
   RefTensor& out = call.out[0];
@@ -171,7 +171,7 @@ bool evaluate_host(const Call& call, Arithmetic arithmetic) {
 void evaluate_node(const Call& call, Arithmetic arithmetic) {
   if (evaluate_host(call, arithmetic)) return;
   const Node& node = call.node;
-  // The choices of a Where decide its algebra, not the condition.
+  // The values of a Where determine its algebra, not the condition.
   const DType dtype =
       call.in_dtypes.empty() ? node.types->front().dtype : call.in_dtypes[node.op == Op::Where ? 1 : 0];
   bool is_known = false;
@@ -194,7 +194,7 @@ void evaluate_node(const Call& call, Arithmetic arithmetic) {
   }
 }
 
-/// Input data as this file keeps it: integers and bool in `ints`.
+/// Converts input data to the internal form: integers and bool in `ints`.
 RefTensor import_tensor(const RefTensor& given, const TensorType& type, Arithmetic arithmetic) {
   const Sizes dims = static_dims(type);
   if (given.dims != dims)
@@ -218,7 +218,7 @@ RefTensor import_tensor(const RefTensor& given, const TensorType& type, Arithmet
   return tensor;
 }
 
-/// Back to one kind of storage per arithmetic.
+/// Converts back to one kind of storage per arithmetic.
 RefTensor export_tensor(const RefTensor& value, Arithmetic arithmetic) {
   if (arithmetic != Arithmetic::Float64 || value.ints.empty()) return value;
   return {value.dims, {}, std::vector<double>(value.ints.begin(), value.ints.end())};

@@ -1,4 +1,4 @@
-// Exact reference interpreter: slow, simple, the oracle of the verifier and of the tests.
+// Exact reference interpreter: slow and simple, the oracle of the verifier and of the tests.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace rlopt {
 /// hash the whole row). Int64: two's complement. Float64: true functions.
 enum class Arithmetic : uint8_t { Field, Int64, Float64 };
 
-/// Dense row-major tensor; Field and Int64 keep `ints`, Float64 keeps `doubles`.
+/// Dense row-major tensor; Field and Int64 use `ints`, Float64 uses `doubles`.
 struct RefTensor {
   std::vector<int64_t> dims;
   std::vector<int64_t> ints;
@@ -22,8 +22,8 @@ struct RefTensor {
   int64_t size() const;
 };
 
-/// Evaluates all outputs. `inputs` by Input/Weight node id; all dims static.
-/// Throws TypeError for an operator that the arithmetic does not have (e.g. TopK over the field).
+/// Evaluates all outputs. `inputs` by Input/Weight node id; all dims static. Throws TypeError for an operator
+/// that the arithmetic does not support (e.g. TopK over the field).
 std::vector<RefTensor> evaluate(const Graph& graph, const std::unordered_map<NodeId, RefTensor>& inputs,
                                 Arithmetic arithmetic);
 

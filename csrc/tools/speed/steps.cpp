@@ -9,14 +9,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kMaxMisses = 100;  // draws without a legal match before the walk begins again
+constexpr int kMaxMisses = 100;  // draws without a legal match before the walk restarts
 
 double us_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-/// A match drawn uniformly without looking at all of them: substitution, -1 where there is none, and
-/// location.
+/// Draws a match uniformly without enumerating all of them: substitution, -1 if there is none, and location.
 std::pair<int, int> draw(const RewriteState& state, uint64_t number) {
   if (state.matches().size() == 0) return {-1, 0};
   size_t left = number % state.matches().size();

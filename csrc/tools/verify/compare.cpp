@@ -20,7 +20,7 @@ int64_t count(const std::vector<int64_t>& dims) {
   return size;
 }
 
-/// Integer inputs that index must stay in range: the smallest size of what they index, 4 for others.
+/// Integer inputs used as indices must be in range: the smallest size that they index; 4 for other integers.
 int64_t index_limit(const Graph& graph, NodeId id) {
   int64_t limit = 4;
   for (const Use& use : graph.uses(id)) {
@@ -111,7 +111,7 @@ std::string compare_reals(const Graph& graph, const std::vector<RefTensor>& a,
     }
     for (size_t k = 0; k < a[i].doubles.size(); ++k) {
       const double x = a[i].doubles[k], y = b[i].doubles[k];
-      // What was NaN or infinite may become anything (a refinement), what was finite stays.
+      // NaN or infinite values may become anything (a refinement); finite values must stay.
       if (x == y || !std::isfinite(x)) continue;
       const double relative = std::fabs(x - y) / scale;
       if (relative <= kTolerance) {
@@ -148,7 +148,7 @@ Comparison compare(const Graph& before, const Graph& after, uint64_t seed, int r
     const auto a = evaluate(before, data, Arithmetic::Field), b = evaluate(after, data, Arithmetic::Field);
     result.is_field = compare_exact(before, a, b).empty();
   } catch (const TypeError&) {
-    result.is_field = false;  // an operator without meaning in the field: float64 decides
+    result.is_field = false;  // an operator is undefined in the field: float64 decides
   }
   const auto in_float64 = [&](Numbers numbers, const auto& difference) {
     const Data data = draw_data(before, random, Arithmetic::Float64, numbers);
@@ -156,7 +156,7 @@ Comparison compare(const Graph& before, const Graph& after, uint64_t seed, int r
     try {
       a = evaluate(before, data, Arithmetic::Float64);
     } catch (const TypeError&) {
-      result.is_evaluated = false;  // no fault of the substitution
+      result.is_evaluated = false;  // not the substitution's fault
       return;
     }
     try {

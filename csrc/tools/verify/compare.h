@@ -1,4 +1,4 @@
-// Two graphs on the same random data.
+// Compares two graphs on the same random data.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace rlopt {
 struct Comparison {
   std::string difference;    // empty: they agree
   bool is_evaluated = true;  // false: the reference cannot evaluate the graph before (indices into nothing)
-  bool is_field = true;      // over the prime field; false: float64 had to decide
+  bool is_field = true;      // compared over the prime field; false: float64 had to decide
   double error = 0;          // float64: max|a - b| / max(1, max|b|)
 };
 

@@ -8,7 +8,7 @@ namespace rlopt {
 
 namespace {
 
-/// A node that reads the value, as a graph output more.
+/// Adds a node that reads the value, as another graph output.
 void add_reader(GraphEdit& edit, Value value) {
   const bool is_boolean = edit.graph().type(value).dtype == DType::boolean;
   const Op op = is_boolean ? Op::Not : Op::Neg;
@@ -70,7 +70,7 @@ std::optional<Graph> overlap(const Instance& instance) {
 
 std::optional<Graph> chain(const Instance& instance, Random& random) {
   const Graph& graph = instance.graph;
-  std::vector<std::pair<Value, Value>> pairs;  // input, output that takes its place
+  std::vector<std::pair<Value, Value>> pairs;  // input, and the output that replaces it
   for (const NodeId id : graph.inputs()) {
     for (const Value& output : graph.outputs()) {
       const Value input{id, 0};

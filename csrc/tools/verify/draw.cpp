@@ -53,7 +53,7 @@ std::optional<Instance> Drawer::draw() {
   return std::move(result_);
 }
 
-/// Depth-first over the nodes, a few proposals for each.
+/// Depth-first search over the nodes, a few proposals for each.
 bool Drawer::place(size_t task, const State& state) {
   if (task == tasks_.size()) {
     result_ = finish(state);
@@ -73,7 +73,7 @@ bool Drawer::extend(const Task& task, State& state) {
   Draft draft = make_draft(task, state, places);
   const bool shapes_follow = line.op == Op::Reshape || line.op == Op::Expand || line.op == Op::Slice;
   if (shapes_follow && !draft.in[0].shape) {
-    // What conditions say about the output speaks of the input: it comes first.
+    // Conditions on the output constrain the input, so draw it first.
     Draft first;
     first.op = Op::Identity;
     first.in = {draft.in[0]};
@@ -194,7 +194,7 @@ Value Drawer::make_input(const DraftInput& input, const Place& place, const Stat
     double number =
         tensor.literal ? *tensor.literal : hinted.value_or(random_.one_of({0.5, 2.0, -1.5, 3.0, 0.125}));
     if (is_integer(input.dtype) && !tensor.literal && !hinted) {
-      // Indices: small, and often one after the other.
+      // Indices: small, and often consecutive.
       const Value first = place.member > 0 ? bound_value(state, {place.slot, 0}) : Binding::kUnbound;
       const auto start =
           first == Binding::kUnbound ? std::nullopt : scalar_constant(state.edit.graph(), first);
@@ -276,12 +276,12 @@ bool Drawer::check_holds(const PatternCheck& check, const State& state, int num_
   return bounds_equal(to_bound(found), value).value_or(false);
 }
 
-/// All conditions that can be decided by now.
+/// Whether all conditions that are already decidable hold.
 bool Drawer::checks_hold(const Task& task, const State& state, bool is_last) const {
   for (const PatternCheck& check : pattern_.checks) {
-    if (check.counts_uses != is_last) continue;  // before the last node there are readers to come
+    if (check.counts_uses != is_last) continue;  // before the last node, readers are still missing
     if (check.level == PatternCheck::Level::Same) {
-      // Holds for any beginning of the family if it holds for all of it.
+      // If it holds for the whole family, it holds for any prefix of it.
       int count = 0;
       while (count < num_members_ && is_bound(*check.expr->args[0]->args[0], state, count)) ++count;
       if (count >= 2 && !check_holds(check, state, count, -1)) return false;
@@ -322,7 +322,7 @@ std::optional<Instance> Drawer::finish(State state) const {
       sort_out(state.binding.tensors[i]);
     }
   }
-  // An output of the pattern that the pattern reads is an output of the graph too: it is what gets replaced.
+  // An output of the pattern that the pattern reads is also a graph output: it is what gets replaced.
   for (const Output& output : substitution_.outputs) {
     if (substitution_.tensors[at(output.old_slot)].starred) continue;
     const Value value = state.binding.tensors[at(output.old_slot)];

@@ -1,4 +1,4 @@
-// Draws random graphs that are instances of a pattern under its own conditions.
+// Draws random graphs that are instances of a pattern and satisfy its conditions.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace rlopt {
 
-/// A graph of the pattern's nodes and their free inputs, and nothing else.
+/// A graph with only the pattern's nodes and their free inputs.
 struct Instance {
   Graph graph;
   std::vector<Value> intermediates;  // read inside the pattern
   std::vector<Value> results;        // outputs of the graph
 };
 
-/// What one condition says about a variable, used to propose values that have a chance.
+/// What one condition implies for a variable, used to propose likely values.
 struct Hint {
   enum class Target : uint8_t {
     Rank,
@@ -32,17 +32,17 @@ struct Hint {
   };
   Target target = Target::Rank;
   int slot = -1;          // tensor, or attribute for the last two
-  ExprPtr index;          // Dim: which
-  ExprPtr expr;           // what it should equal; null for Static and Constant
+  ExprPtr index;          // Dim: the index
+  ExprPtr expr;           // the value it should have; null for Static and Constant
   bool of_first = false;  // `same(e)`: later members should equal the first
 };
-/// Hints of all conditions; of `a || b` one side is chosen at random.
+/// Hints of all conditions; for `a || b` one side is chosen at random.
 std::vector<Hint> find_hints(const Substitution& substitution, Random& random);
 
 class Drawer {
  public:
   Drawer(const Library& library, int substitution, Random& random);
-  /// Nothing when this attempt found no instance.
+  /// Nothing if this attempt found no instance.
   std::optional<Instance> draw();
 
  private:
@@ -55,7 +55,7 @@ class Drawer {
     Binding binding;
     std::vector<std::vector<NodeId>> nodes;  // by line, then member (or one)
   };
-  /// An operand of a draft: the slot and member that it stands for.
+  /// An operand of a draft: its slot and member.
   struct Place {
     int slot;
     int member;
@@ -86,8 +86,8 @@ class Drawer {
   std::vector<Hint> hints_;
   std::vector<Task> tasks_;
   int num_members_ = 0;
-  bool is_alike_ = false;  // members tend to have one shape in this instance
-  int budget_ = 0;         // proposals left for this attempt
+  bool is_alike_ = false;  // members tend to have equal shapes in this instance
+  int budget_ = 0;         // remaining proposals of this attempt
   std::optional<Instance> result_;
 };
 

@@ -1,4 +1,4 @@
-// Reads conditions for what they say about single variables, and applies it to drafts.
+// Extracts hints about single variables from conditions, and applies them to drafts.
 #include <algorithm>
 
 #include "tools/verify/draw.h"
@@ -116,7 +116,7 @@ std::vector<Hint> find_hints(const Substitution& substitution, Random& random) {
   Finder finder(random);
   for (const ExprPtr& condition : substitution.conditions) finder.condition(condition);
   std::vector<Hint> hints = finder.take();
-  // What is static is static because all that it is made of is.
+  // A static value requires static operands.
   for (size_t i = 0; i < hints.size(); ++i) {
     if (hints[i].target != Hint::Target::Static) continue;
     const int producer = substitution.tensors[static_cast<size_t>(hints[i].slot)].producer;

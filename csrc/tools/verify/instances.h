@@ -1,4 +1,4 @@
-// The instances that the checker draws, for whoever wants to reason about them instead of evaluating them.
+// The checker's instances, for callers that reason about them instead of evaluating them.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,11 @@ namespace rlopt {
 
 struct DrawnInstance {
   Graph graph;
-  Match match;  // one that apply does not refuse
+  Match match;  // a match that apply does not refuse
 };
 
-/// Up to `count` distinct instances on which the substitution fires, drawn as `verify` draws them. The
-/// match's attributes belong to the graph's nodes.
+/// Up to `count` distinct instances on which the substitution fires, drawn as in `verify`. The match's
+/// attributes belong to the graph's nodes.
 std::vector<DrawnInstance> draw_instances(const Library& library, int substitution, int count, uint64_t seed);
 
 }  // namespace rlopt

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-/// A dtype that the operator's first input may have: the usual one where it may.
+/// A dtype that the operator's first input may have: the usual one if allowed.
 DType dtype_for(Op op, DType usual) {
   const DTypes dtypes = op_info(op).dtypes;
   for (const DType each : {usual, DType::f32, DType::boolean, DType::i64, DType::u32}) {
@@ -27,7 +27,7 @@ int64_t Random::between(int64_t low, int64_t high) {
 
 Proposer::Proposer(Random& random) : random_(random) {
   for (int i = 0; i < 3; ++i) sizes_.push_back(random_.one_of<int64_t>({1, 2, 3, 3, 5, 7, 8, 2}));
-  // Empty tensors break what holds for all others: they come together, often enough to be met.
+  // Empty tensors break what holds for all others: they occur together, and often enough to be tested.
   has_empty_ = random_.chance(0.06);
   if (has_empty_) sizes_[0] = 0;
 }
@@ -38,7 +38,7 @@ int64_t Proposer::dim() {
   return random_.one_of<int64_t>({1, 2, 3, 5, 7, 8});
 }
 
-/// Fresh sizes, or those of an earlier tensor of this rank: operands often have to agree.
+/// Fresh sizes, or those of an earlier tensor with this rank: operands often have to agree.
 Ints Proposer::dims(int64_t rank) {
   const auto earlier = last_dims_.find(rank);
   if (earlier != last_dims_.end() && random_.chance(0.4)) return earlier->second;
@@ -56,7 +56,7 @@ int64_t Proposer::rank_of(const DraftInput& input, int64_t otherwise) const {
   return input.hint.rank >= 0 ? input.hint.rank : otherwise;
 }
 
-/// The input gets the proposal, bent to what conditions say about it.
+/// Sets the input to the proposal, adjusted to the hints about it.
 const Ints& Proposer::choose(DraftInput& input, Ints proposal, std::optional<DType> dtype) {
   if (input.shape) return *input.shape;
   if (dtype) input.dtype = *dtype;
@@ -100,7 +100,7 @@ Ints Proposer::smaller(const Ints& target) {
   return result;
 }
 
-/// A shape to which the part broadcasts.
+/// A shape to which `part` broadcasts.
 Ints Proposer::larger(const Ints& part) {
   Ints result = part;
   for (auto& size : result) size = size == 1 && random_.chance(0.5) ? dim() : size;
@@ -108,14 +108,15 @@ Ints Proposer::larger(const Ints& part) {
   return result;
 }
 
-/// A list attribute: given, or all of one hinted value, or the last one of this name again, or the proposal.
+/// A list attribute: the given one, or all of one hinted value, or the previous one with this name, or the
+/// proposal.
 Ints Proposer::repeated(Draft& draft, const char* name, size_t length, const Ints& proposal) {
   Ints chosen = proposal;
   const auto hint = draft.all_equal.find(name);
   const auto last = last_list_.find(name);
   if (hint != draft.all_equal.end()) {
     chosen = Ints(length, hint->second);
-    // Operators take the empty list for their default: 0 for pads, 1 for the others.
+    // For operators an empty list means the default: 0 for pads, 1 for the others.
     const int64_t neutral = std::string(name) == "pads" ? 0 : 1;
     if (hint->second == neutral && random_.chance(0.5)) chosen.clear();
   } else if (last != last_list_.end() && random_.chance(0.55) &&
@@ -131,7 +132,7 @@ bool Proposer::is_open(const Draft& draft, size_t i) const {
   return i < draft.in.size() && !draft.in[i].is_omitted && !draft.in[i].shape;
 }
 
-/// Attributes that no rule below cares about.
+/// Attributes that no rule below covers.
 void Proposer::fill_attributes(Draft& draft) {
   const OpInfo& info = op_info(draft.op);
   for (size_t i = 0; i < info.attrs.size(); ++i) {
@@ -176,7 +177,7 @@ bool Proposer::elementwise(Draft& draft) {
   return true;
 }
 
-/// Operands from `first` on broadcast with each other.
+/// Makes operands from `first` on broadcast with each other.
 bool Proposer::broadcast(Draft& draft, size_t first, DType dtype) {
   Ints joint;
   bool has_joint = false;

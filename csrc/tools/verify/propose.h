@@ -1,5 +1,5 @@
-// Random proposals for the open inputs and attributes of one operator: the verifier draws instances of
-// patterns with them.
+// Random proposals for the open inputs and attributes of one operator; the verifier uses them to draw
+// instances.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace rlopt {
 
-/// The same numbers on every machine.
+/// A generator with the same numbers on every machine.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -34,7 +34,7 @@ class Random {
   uint64_t state_;
 };
 
-/// What conditions say about an input before it is drawn.
+/// What conditions imply for an input before it is drawn.
 struct InputHint {
   int rank = -1;
   std::vector<std::pair<int64_t, int64_t>> dims;  // index (may be negative), size
@@ -45,9 +45,9 @@ struct InputHint {
 
 struct DraftInput {
   bool is_omitted = false;
-  std::optional<Ints> shape;  // nothing: to be drawn
+  std::optional<Ints> shape;  // nothing: still to be drawn
   DType dtype = DType::f32;
-  bool is_known = false;  // exists already: neither shape nor dtype may change
+  bool is_known = false;  // already exists: neither shape nor dtype may change
   InputHint hint;
 };
 
@@ -55,18 +55,18 @@ struct DraftInput {
 struct Draft {
   Op op = Op::Opaque;
   std::vector<DraftInput> in;
-  std::vector<std::optional<AttrValue>> attrs;  // in schema order; nothing: to be drawn
+  std::vector<std::optional<AttrValue>> attrs;  // in schema order; nothing: still to be drawn
   std::map<std::string, int64_t> all_equal;     // hints: every entry of the list attribute has this value
   InputHint out_hint;                           // of the first output
   int num_outputs = 1;
 };
 
-/// Draws what is open in drafts. One proposer serves one instance: it repeats sizes and attributes on
-/// purpose, since real graphs do, and since shapes that never agree satisfy no condition.
+/// Draws the open parts of drafts. One proposer serves one instance: it repeats sizes and attributes on
+/// purpose, because real graphs do, and because shapes that never agree satisfy no condition.
 class Proposer {
  public:
   explicit Proposer(Random& random);
-  /// Fills in all open inputs and attributes; false where nothing can fit. Inference still has the last word.
+  /// Fills in all open inputs and attributes; false if nothing can fit. Inference makes the final check.
   bool propose(Draft& draft);
 
  private:
@@ -111,7 +111,7 @@ class Proposer {
   void window(Draft& draft, const Ints& kernel, Ints& pads, Ints& reach);
 
   Random& random_;
-  std::vector<int64_t> sizes_;  // favourites of this instance
+  std::vector<int64_t> sizes_;  // preferred sizes of this instance
   bool has_empty_ = false;      // one of them is 0
   std::optional<Ints> last_shape_;
   std::map<int64_t, Ints> last_dims_;  // by rank

@@ -83,7 +83,7 @@ bool Proposer::gemm(Draft& draft) {
   return true;
 }
 
-/// Strides, dilations and pads around a kernel; `pads` comes back filled in, `reach` as the window's size.
+/// Strides, dilations and pads for a kernel; fills in `pads`, and `reach` with the window's size.
 void Proposer::window(Draft& draft, const Ints& kernel, Ints& pads, Ints& reach) {
   const size_t rank = kernel.size();
   const auto list = [&](const char* name) {
@@ -128,7 +128,7 @@ bool Proposer::convolution(Draft& draft) {
     int64_t depth = random_.chance(0.25) ? groups : random_.between(1, 3);
     if (x.shape) {
       const int64_t channels = x.shape->size() > 1 ? (*x.shape)[1] : 1;
-      if (group == nullptr && random_.chance(0.2)) groups = channels;  // depth-wise
+      if (group == nullptr && random_.chance(0.2)) groups = channels;  // depthwise
       if (groups < 1 || channels % groups != 0) {
         if (group != nullptr || groups < 1) return false;
         groups = 1;
@@ -210,7 +210,7 @@ bool Proposer::attention(Draft& draft) {
   attr<int64_t>(draft, "is_causal", random_.chance(0.3) ? 1 : 0);
   attr<double>(draft, "scale", random_.one_of<double>({0.0, 0.5, 1.0}));
   attr<double>(draft, "softcap", 0.0);
-  // Operands that exist already fix the sizes of those that do not.
+  // Existing operands fix the sizes of the others.
   const Ints* q = draft.in[0].shape ? &*draft.in[0].shape : nullptr;
   const Ints* k = draft.in[1].shape ? &*draft.in[1].shape : nullptr;
   const Ints* v = draft.in[2].shape ? &*draft.in[2].shape : nullptr;

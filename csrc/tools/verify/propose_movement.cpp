@@ -36,7 +36,7 @@ bool Proposer::reduction(Draft& draft) {
   return true;
 }
 
-/// The dims that conditions name, -1 for one that they do not.
+/// The dims given by conditions; -1 for the others.
 Ints Proposer::hinted_target(const InputHint& hint, const Ints& otherwise) {
   if (hint.shape) return *hint.shape;
   if (hint.rank < 0 && hint.dims.empty()) return otherwise;
@@ -50,7 +50,7 @@ Ints Proposer::hinted_target(const InputHint& hint, const Ints& otherwise) {
   return target;
 }
 
-/// A shape to which `part` broadcasts, with the dims that conditions name.
+/// A shape to which `part` broadcasts, with the dims given by conditions.
 Ints Proposer::expansion(const InputHint& hint, const Ints& part) {
   InputHint dims = hint;
   dims.rank = -1;
@@ -69,7 +69,7 @@ bool Proposer::reshape(Draft& draft) {
   }
   Ints target = shape;
   switch (random_.between(0, 6)) {
-    case 6:  // as it is
+    case 6:  // unchanged
       break;
     case 0:
       target = {-1};
@@ -252,7 +252,7 @@ bool Proposer::slice(Draft& draft) {
     ends.push_back(random_.chance(0.2) && last < size ? last - size : last);
     steps.push_back(has_steps ? random_.between(1, 2) : 1);
   }
-  if (random_.chance(0.12)) {  // backwards, the whole of it
+  if (random_.chance(0.12)) {  // the whole of it, backwards
     has_steps = true;
     starts.assign(axes.size(), -1);
     ends.assign(axes.size(), std::numeric_limits<int64_t>::min());
@@ -265,7 +265,7 @@ bool Proposer::slice(Draft& draft) {
   return true;
 }
 
-/// The remaining ones: Expand, Tile, Pad, Gather, ConstantOfShape.
+/// The remaining operators: Expand, Tile, Pad, Gather, ConstantOfShape.
 bool Proposer::movement(Draft& draft) {
   if (draft.op == Op::ConstantOfShape) {
     attr<Ints>(draft, "shape", dims(any_rank(0)));

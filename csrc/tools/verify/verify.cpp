@@ -11,8 +11,8 @@ namespace rlopt {
 
 namespace {
 
-constexpr int kMinBindings = 8;  // fewer distinct instances than this say too little
-constexpr int kMaxSteps = 3;     // of one substitution in one graph: overlapping matches
+constexpr int kMinBindings = 8;  // fewer distinct instances are not conclusive
+constexpr int kMaxSteps = 3;     // per substitution and graph: overlapping matches
 
 class Verifier {
  public:
@@ -41,7 +41,7 @@ class Verifier {
   }
 
  private:
-  /// The instance alone and in one more context. False: a counter-example was found.
+  /// Checks the instance alone and in one other context. False: found a counterexample.
   bool check_instance(const Instance& instance) {
     const int before = num_compared_;
     if (!check_graph(instance.graph, Context::Plain)) return false;
@@ -82,7 +82,7 @@ class Verifier {
     return std::nullopt;
   }
 
-  /// A graph that breaks an invariant is a bug of ours, in whatever context.
+  /// A graph that breaks an invariant is a bug of ours, in any context.
   void check_graph_invariants(const Graph& graph) const { rlopt::check_graph(graph); }
 
   bool agree(const Graph& before, const Graph& after, Context context) {
