@@ -1,1 +1,1 @@
-"""How near is near enough: tolerances, a float64 run, what rounding noise does, errors part by part."""
+"""Verifies rewritten graphs and decides what is faster: tolerances, float64 references, noise, timing."""

@@ -1,8 +1,8 @@
-"""How far does a graph carry rounding errors? Runs with noise tell.
+"""Estimates how far a graph amplifies rounding errors, by running it with noise.
 
-Every number that arithmetic reads or makes is changed by as much as rounding may change it, at random (Monte
-Carlo arithmetic, Parker 1997). What comes out changes by as much as two right ways to compute may differ:
-hardly where the graph is harmless, by all its digits where sums cancel.
+Every number that arithmetic reads or produces is perturbed at random by as much as rounding may change it
+(Monte Carlo arithmetic, Parker 1997). The outputs then change by as much as two correct ways to compute them
+may differ: hardly at all if the graph is well-conditioned, in all digits if sums cancel.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from torchrlopt.judge.tolerances import TOLERANCES
 from torchrlopt.torch_private.pytree import tree_flatten, tree_leaves, tree_unflatten
 
 _AMPLITUDE = 16.0
-"""Noise in units of the largest rounding error; what it does is divided by as much again.
+"""Noise in units of the largest rounding error; its effect is divided by the same factor.
 
-Where errors have an edge, such as a relu's, single units often leave everything on one side of it.
+If errors have a threshold, such as a relu's, noise of one unit often leaves everything on one side of it.
 """
 
 MOST_PAIRS = 3
-"""Pairs of runs, of opposite noise: an error that only shows on one side of an edge is in one of the two."""
+"""Pairs of runs with opposite noise: an error on only one side of a threshold shows in one of the two."""
 
 
 class Carried(NamedTuple):
-    """An estimate of the rounding errors in one output; none where the graph does not run, to be strict.
+    """An estimate of the rounding errors in one output; 0 (strict) if the graph does not run.
 
     Attributes:
         rmse: root mean square error.
@@ -43,13 +43,13 @@ class Carried(NamedTuple):
 
 
 class Conditioning:
-    """The rounding errors that one graph carries for one set of inputs; runs when first asked.
+    """The rounding errors that one graph carries for one set of inputs. Runs the graph on first use.
 
     Args:
         aten: the graph.
-        inputs: of the graph.
-        may_underflow: whether 0 stands for numbers below the smallest normal one as well, as in many kernels:
-            what a softmax leaves far from its largest number has no order then.
+        inputs: its inputs.
+        may_underflow: whether numbers below the smallest normal one may also be flushed to 0, as in many
+            kernels: what a softmax leaves far from its largest number then has no defined order.
     """
 
     def __init__(self, aten: fx.GraphModule, inputs: Sequence[Any], may_underflow: bool = False) -> None:
@@ -58,7 +58,7 @@ class Conditioning:
         self._pairs: list[Sequence[Any]] = []
 
     def pairs(self, index: int) -> Iterator[Sequence[Any]]:
-        """For an output what runs of opposite noise give for it, pair after pair; none where they fail."""
+        """Yield pair after pair of one output's values under opposite noise; nothing if the runs fail."""
         for number in range(MOST_PAIRS):
             if number == len(self._pairs):
                 self._pairs.append(self._run(number))
@@ -72,7 +72,7 @@ class Conditioning:
         Args:
             index: of the output.
             reference: the output in float64.
-            num_pairs: pairs of runs that count: the noise on one number may be small in the first one.
+            num_pairs: pairs of runs to use: the noise on one number may be small in the first one.
         """
         found = differences.Errors()
         for noisy in itertools.chain.from_iterable(itertools.islice(self.pairs(index), num_pairs)):
@@ -81,7 +81,7 @@ class Conditioning:
         return Carried(found.rmse, found.largest) if math.isfinite(found.rmse) else Carried()
 
     def flipped_by_noise(self, index: int, integers: torch.Tensor) -> torch.Tensor:
-        """Where an output of integers or flags is another one with noise."""
+        """Return a mask of the elements of an integer or bool output that noise changes."""
         found = torch.zeros_like(integers, dtype=torch.bool)
         for noisy in itertools.chain.from_iterable(self.pairs(index)):
             found |= noisy != integers
@@ -101,7 +101,7 @@ class Conditioning:
 def carried_blocks(
     reference: torch.Tensor, noisy: torch.Tensor
 ) -> Iterator[tuple[differences.Place, torch.Tensor, torch.Tensor]]:
-    """Block by block the reference and the estimate for each element; both 0 where one is not finite."""
+    """Yield reference and estimated error of each element, block by block; both 0 if one is not finite."""
     for place, (wide, other) in differences.blocks(reference, noisy):
         ignored = ~(wide.isfinite() & other.isfinite())
         error = (other - wide).abs_().div_(_AMPLITUDE)
@@ -109,16 +109,17 @@ def carried_blocks(
 
 
 class _WithNoise(InOneDtype):
-    """Runs a graph with noise on all that is rounded.
+    """Runs a graph with noise on every rounded value.
 
-    A number that several operators read has one noise: x - x stays 0. Weights get theirs where they are read,
-    so that no more of them is held twice than one operator reads.
+    A number that several operators read gets one noise, so x - x stays 0. Weights get theirs when they are
+    read, so that only the weights of one operator are held twice.
 
     Args:
         graph: the graph.
-        dtype: in which it runs; noise has the size of the roundings that the graph was captured with.
+        dtype: to run it in; the noise has the size of rounding in the dtypes that the graph was captured
+            with.
         seed: of the noise.
-        sign: 1 or -1, for the opposite noise.
+        sign: 1, or -1 for the opposite noise.
         may_underflow: see `Conditioning`.
     """
 
@@ -129,10 +130,10 @@ class _WithNoise(InOneDtype):
         self._seed, self._sign, self._may_underflow = seed, sign, may_underflow
         self._numbers = {node: at for at, node in enumerate(graph.graph.nodes)}
         self._exact: set[fx.Node] = set()
-        """Nodes whose values are those of inputs and weights, without noise."""
+        """Nodes whose values are still inputs or weights, without noise."""
 
     def run_node(self, n: fx.Node) -> Any:
-        """Run a node, and add noise to what it computes; what only moves is as it was."""
+        """Run a node and add noise to what it computes; operators that only move elements add none."""
         value = super().run_node(n)
         if n.op in ("placeholder", "get_attr") or (
             n.target in MOVES and self._exact.issuperset(n.all_input_nodes)
@@ -142,7 +143,7 @@ class _WithNoise(InOneDtype):
         return value if n.op != "call_function" or n.target in MOVES else self._noised(value, n)
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments of a node, with noise on inputs and weights that arithmetic reads."""
+        """Return the arguments of a node, with noise on inputs and weights that arithmetic reads."""
         if n.op != "call_function" or n.target in MOVES:
             args, kwargs = super().fetch_args_kwargs_from_env(n)
             return tuple(args), kwargs
@@ -170,8 +171,8 @@ class _WithNoise(InOneDtype):
         generator = torch.Generator(wide.device).manual_seed(self._seed * 1_000_003 + number)
         real = torch.empty_like(wide, dtype=wide.dtype.to_real()) if wide.is_complex() else wide
         noise = torch.rand(real.shape, generator=generator, dtype=real.dtype, device=real.device)
-        size = self._sign * _AMPLITUDE * eps / 2  # rounding errs by half a unit at most
-        finite = wide.masked_fill(~wide.isfinite(), 0.0)  # inf - inf would be NaN, of all that a mask meets
+        size = self._sign * _AMPLITUDE * eps / 2  # rounding errs by at most half a unit
+        finite = wide.masked_fill(~wide.isfinite(), 0.0)  # the -inf of a mask stays: inf - inf would be NaN
         if self._may_underflow and kind.dtype in TOLERANCES:
             smallest = (noise - 0.5) * (2 * _AMPLITUDE * self._sign * TOLERANCES[kind.dtype].smallest)
             wide = wide + smallest.to(wide.dtype)
@@ -186,7 +187,7 @@ def _leaves(node: fx.Node) -> list[Any]:
 
 
 def _eps_of(value: Any) -> float | None:
-    """The unit in the last place of a tensor's dtype; None for what is not rounded."""
+    """The unit in the last place of a tensor's dtype; None for values that are not rounded."""
     if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
         return None
     return torch.finfo(value.dtype).eps

@@ -1,7 +1,7 @@
-"""How far tensors are apart, added up block by block: no more of them than a block is held in float64.
+"""Sums up differences between tensors block by block, so that only one block at a time is held in float64.
 
-The outputs of a language model may be the largest tensors of all, and a dozen copies of them in float64 would
-take more memory than the model.
+The outputs of a language model may be its largest tensors, and a dozen float64 copies of them would take more
+memory than the model.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _BLOCK = 1 << 20
 """Elements: 8 MB in float64."""
 
 Place = tuple[slice, ...]
-"""Where a block is in its tensor."""
+"""The position of a block in its tensor."""
 
 
 @dataclasses.dataclass
 class Errors:
-    """Errors of some elements.
+    """Errors of a set of elements.
 
     Attributes:
-        count: how many elements.
+        count: number of elements.
         squares: sum of the squared errors.
-        largest: the largest error; NaN where one is.
+        largest: the largest error; NaN if any is NaN.
     """
 
     count: int = 0
@@ -34,7 +34,7 @@ class Errors:
     largest: float = 0.0
 
     def add(self, errors: torch.Tensor, count: int | None = None) -> None:
-        """Add those of a block, none of them negative; where only some count, the others are 0."""
+        """Add the non-negative errors of a block; if only `count` of them are valid, the others must be 0."""
         count = errors.numel() if count is None else count
         if count == 0:
             return
@@ -45,15 +45,15 @@ class Errors:
 
     @property
     def rmse(self) -> float:
-        """The root of their mean square; 0 for no elements."""
+        """Root mean square error; 0 if there are no elements."""
         return math.sqrt(self.squares / self.count) if self.count else 0.0
 
 
 def blocks(*tensors: torch.Tensor) -> Iterator[tuple[Place, tuple[torch.Tensor, ...]]]:
-    """Equal blocks of tensors of one shape, detached and in float64, one after the other.
+    """Yield matching blocks of tensors of the same shape, detached and in float64.
 
     Args:
-        tensors: real ones. They are cut along the outermost dimensions of the first one's memory.
+        tensors: real tensors. They are cut along the outermost dimensions of the first one's memory layout.
     """
     first = tensors[0]
     order = sorted(range(first.dim()), key=first.stride, reverse=True)
@@ -62,7 +62,7 @@ def blocks(*tensors: torch.Tensor) -> Iterator[tuple[Place, tuple[torch.Tensor, 
 
 
 def _places(shape: Sequence[int], order: Sequence[int], count: int) -> Iterator[Place]:
-    """Blocks of `count` elements in all, cut along the first dimensions of `order`."""
+    """Yield the blocks of a tensor of `count` elements, cut along the first dimensions in `order`."""
     if count == 0:
         return
     if not order or count <= _BLOCK:

@@ -1,4 +1,4 @@
-"""Which of several callables is the fastest, and does it replace the original?
+"""Decides which of several callables is the fastest, and whether it replaces the original.
 
 `against` times one candidate against the original. A `Race` keeps the fastest of several: each has been timed
 against the original, and two that are about as fast are timed against each other.
@@ -16,7 +16,7 @@ from torchrlopt.report import Timing
 
 
 class Verdict(NamedTuple):
-    """What the clock says of a candidate.
+    """The timing verdict on a candidate.
 
     Attributes:
         is_faster: whether it replaces the original.
@@ -39,12 +39,12 @@ def against(
     """Time a candidate against the original.
 
     Args:
-        original: what runs without us.
-        candidate: what may run instead; it is right.
-        inputs: makes the arguments of one call; see `timing.measure`, also for the two others.
+        original: what runs without torchrlopt.
+        candidate: what may replace it; already verified.
+        inputs: makes the arguments of one call; see `timing.measure`, also for `settle` and `is_warm`.
         policy: thresholds and limits.
-        settle: whether threads of a runtime have to come to rest.
-        is_warm: whether both have nothing left to do that is not to be timed.
+        settle: whether to wait for the runtime's threads to go to sleep.
+        is_warm: whether both callables are already warmed up.
     """
     found = timing.measure(
         original, candidate, inputs, policy.limit_ms, policy.min_gain, settle=settle, is_warm=is_warm
@@ -57,7 +57,7 @@ class Entrant(Protocol):
 
     @property
     def name(self) -> str:
-        """By which prices tell it from others."""
+        """The candidate's name, which identifies it when prices are compared."""
         ...
 
     @property
@@ -72,7 +72,7 @@ class Entrant(Protocol):
 
 
 class Standing(NamedTuple):
-    """What is kept of an entrant that may have lost: no callable, which holds packed weights."""
+    """The record kept of an entrant that may have lost; no callable, since that would hold packed weights."""
 
     name: str
     timing: Timing | None
@@ -85,16 +85,16 @@ Duel = Callable[[Callee, Callee], Timing]
 
 
 class Race(Generic[E]):
-    """Candidates that enter one by one; the fastest so far of those that replace the original.
+    """Candidates that enter one by one; keeps the fastest so far of those that replace the original.
 
     Args:
-        duel: decides between two that are about as fast.
+        duel: times two that are about as fast against each other.
         policy: the thresholds.
         wins: whether a duel's timing lets the second replace the first.
 
     Attributes:
         policy: the thresholds.
-        standings: of all that have entered, in order.
+        standings: of all entrants, in order of entry.
         best: the fastest so far; None while none replaces the original.
     """
 
@@ -105,7 +105,7 @@ class Race(Generic[E]):
         self._duel, self._wins = duel, wins
 
     def enter(self, entrant: E) -> bool:
-        """Returns whether it is the fastest from now on."""
+        """Add an entrant; return whether it is now the fastest."""
         self.standings.append(Standing(entrant.name, entrant.timing))
         is_best = entrant.run is not None and (self.best is None or self.is_faster(entrant, self.best))
         if is_best:
@@ -126,7 +126,7 @@ class Race(Generic[E]):
 
     @property
     def is_good_enough(self) -> bool:
-        """Whether the best is so much faster than the original that nothing else need be tried."""
+        """Whether the best is so much faster than the original that no other candidate need be tried."""
         timing = None if self.best is None else self.best.timing
         return (
             timing is not None
@@ -145,14 +145,14 @@ class Race(Generic[E]):
         return min(_slowdowns(self.best.timing, last)) > self.policy.hopeless
 
     def predicted(self, price_ratio: Callable[[str], float | None]) -> tuple[float, str] | None:
-        """How many times as long as the best a candidate will take, if times are to each other as prices.
+        """Predict a candidate's time as a multiple of the best's, assuming that times scale with prices.
 
         Args:
-            price_ratio: the candidate's price as a multiple of that of another entrant, by name; None if the
-                prices of the two say nothing about each other.
+            price_ratio: the candidate's price as a multiple of a named entrant's; None if the two prices are
+                not comparable.
 
         Returns:
-            The least that is predicted from any entrant, and the name of that one; None if there is none.
+            The smallest prediction from any entrant, and that entrant's name; None if there is none.
         """
         best = None if self.best is None else self.best.timing
         if best is None or not _is_exact(best):
@@ -161,17 +161,17 @@ class Race(Generic[E]):
         for name, own in self.standings:
             ratio = price_ratio(name) if own is not None and _is_exact(own) else None
             if own is not None and ratio is not None:
-                # The best has beaten it, by a duel if need be, whatever the single times say.
+                # The best has beaten it, in a duel if necessary, whatever the separate times say.
                 found.append((max(1.0, min(_slowdowns(best, own))) * ratio, name))
         return min(found, default=None)
 
 
 def _is_exact(timing: Timing) -> bool:
-    """Whether times can be compared with others: taken in calm, and what they are and not a bound of it."""
+    """Whether a time can be compared with others: measured while the machine was calm, and not a bound."""
     return timing.is_calm and not timing.is_bound
 
 
 def _slowdowns(old: Timing, new: Timing) -> tuple[float, float]:
-    """How many times as long the new one takes: by both times, and by both ratios to the original."""
+    """How many times as long the new one takes: by absolute times, and by ratios to the original."""
     by_ratio = (new.after_ms / new.before_ms) / (old.after_ms / old.before_ms)
     return new.after_ms / old.after_ms, by_ratio

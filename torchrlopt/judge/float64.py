@@ -1,4 +1,4 @@
-"""Runs an ATen graph in one dtype: in float64, for the reference of the check, or with noise in float32."""
+"""Runs an ATen graph in one dtype: in float64 for the reference of the check, in float32 with noise."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torchrlopt.torch_private.pytree import tree_leaves, tree_map
 
 aten = torch.ops.aten
 
-# A pad brings a number of its own, which would be rounded.
+# A pad inserts a constant of its own, which would be rounded.
 MOVES = traits.MOVES - {aten.constant_pad_nd.default}
-"""Operators that round nothing: what is narrow goes through them as it is."""
+"""Operators that round nothing: they move narrow values without a cast."""
 
 
 class InOneDtype(torch.fx.Interpreter):
     """Runs an ATen graph with every floating point tensor in one dtype.
 
-    Tensors are cast where arithmetic reads them, so that no more of the weights is held twice than one
-    operator reads: views of weights stay as they are, and so do the rows of an embedding. An operator without
-    a kernel for the dtype runs in the one it was captured with.
+    Tensors are cast when arithmetic reads them, so that only the weights of one operator are held twice:
+    views of weights and the rows of an embedding keep their dtype. An operator without a kernel for the dtype
+    runs in the dtype it was captured with.
     """
 
     def __init__(self, graph: torch.fx.GraphModule, dtype: torch.dtype) -> None:
@@ -30,7 +30,7 @@ class InOneDtype(torch.fx.Interpreter):
         self._dtype = dtype
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        """See the class."""
+        """Run a node in the dtype, or in the captured dtype if there is no kernel for it."""
         if n.op != "call_function" or n.target is torch.ops.aten.view.dtype:
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
@@ -46,13 +46,13 @@ class InOneDtype(torch.fx.Interpreter):
             return n.target(*narrow[0], **narrow[1])
 
     def cast(self, leaf: Any) -> Any:
-        """A floating or complex tensor, or such a dtype, widened or narrowed; others as they are."""
+        """Cast a floating or complex tensor, or such a dtype; return anything else unchanged."""
         if isinstance(leaf, torch.Tensor):
             return leaf.to(self._of(leaf.dtype))
         return self._of(leaf) if isinstance(leaf, torch.dtype) else leaf
 
     def _of(self, dtype: torch.dtype) -> torch.dtype:
-        """The dtype of the run for values of this one; integers stay."""
+        """The dtype in which values of this dtype are computed; integers keep theirs."""
         if dtype.is_complex:
             return self._dtype.to_complex()
         return self._dtype if dtype.is_floating_point else dtype
@@ -62,7 +62,7 @@ class InOneDtype(torch.fx.Interpreter):
 
 
 def _narrowed(value: Any, meta: Any) -> Any:
-    """The value in the dtype the captured graph has there."""
+    """Cast the value to the dtype that the captured graph has for it."""
     if isinstance(value, (tuple, list)):
         return type(value)(_narrowed(v, m) for v, m in zip(value, meta, strict=True))
     is_cast = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())

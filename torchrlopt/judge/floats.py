@@ -1,4 +1,4 @@
-"""Are floating point outputs as near to float64 as the original's? All together, and part by part."""
+"""Checks that floating point outputs are as close to float64 as the original's, in total and part by part."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torchrlopt.judge.local import Excess, Local
 from torchrlopt.judge.tolerances import TOLERANCES, Tolerance
 
 _MOST_KNOWN = 2.0
-"""So many times the floor of a tolerance counts, at most, of the error that the original is known to have."""
+"""Upper bound on the original's known error that is accepted, as a multiple of the tolerance's floor."""
 
 _MOST_CARRIED = 8.0
-"""So many times the rounding errors that a float64 graph is estimated to carry count."""
+"""Multiple of the rounding errors that a float64 graph is estimated to carry that is accepted."""
 
 _TODO = "report this graph: a substitution or the lowering is wrong"
 
 
 class Own(NamedTuple):
-    """The original's own error in one output, as float64 has shown it; 0 for integers.
+    """The original's own error in one output, measured against float64; 0 for integers.
 
     Attributes:
         rmse: root mean square error, as a fraction of max|y|.
@@ -50,15 +50,15 @@ def compare_floats(
         old: of the original, in its own dtype.
         new: of the rewritten graph.
         place: which output it is, for the message.
-        work: what it was computed in, see `computed_in`.
-        conditioning: is asked where a part is farther from float64 than the original explains, and where
-            float64 outputs are far apart for their size; without it they are wrong.
+        work: the dtype it was computed in, see `computed_in`.
+        conditioning: consulted if a part is farther from float64 than the original explains, and if float64
+            outputs differ by much for their size; without it, both count as wrong.
         index: of the output in the graph, for `conditioning`.
-        is_extreme: one number may be larger than all others by far, and its error by chance: only errors of
-            parts count, which leave more to chance.
+        is_extreme: whether one number may be far larger than all others, with an error by chance: then only
+            the errors of parts are checked, which leave more room for chance.
 
     Returns:
-        The error of `new` as a multiple of that of `old`, and that.
+        The error of `new` as a multiple of that of `old`, and the error of `old`.
 
     Raises:
         UnsupportedError: there are no tolerances for the dtype.
@@ -76,7 +76,7 @@ def compare_floats(
             finite, after.isfinite()
         ):
             raise VerificationError("NaN or infinite elements differ", where=place)
-        # where the original itself overflows or the reference does not, there is nothing to compare with
+        # if the original itself overflows or the reference is not finite, there is nothing to compare with
         ignored = ~(finite & ref.isfinite())
         num_ignored = int(ignored.sum())
         before, after = (before - ref).abs_(), (after - ref).abs_()
@@ -93,14 +93,14 @@ def compare_floats(
     max_limit = max(tolerance.max_factor * of_old.largest, tolerance.max_floor * scale)
     is_beyond = not is_extreme and (of_new.rmse > rmse_limit or of_new.largest > max_limit)
     if is_beyond and tolerance is TOLERANCES[torch.float64]:
-        # What is left where sums cancel has the size of rounding errors, and differs by as much.
+        # After cancellation the result is as small as the rounding errors, and differs by as much.
         rmse, largest = conditioning.carried(index, reference) if conditioning is not None else Carried()
         rmse_limit = max(rmse_limit, min(_MOST_CARRIED * rmse, tolerance.rmse_floor))
         max_limit = max(max_limit, min(_MOST_CARRIED * largest, tolerance.max_floor))
         is_beyond = of_new.rmse > rmse_limit or of_new.largest > max_limit
     elif is_beyond and of_new.rmse <= rmse_limit and conditioning is not None:
-        # After an exponential a few large numbers hold most of the error, and that of the original may be
-        # small by chance: for the largest error, what rounding does to the graph counts as well.
+        # After an exponential a few large numbers hold most of the error, and the original's may be small by
+        # chance: so the limit on the largest error also includes the estimated effect of rounding.
         largest = conditioning.carried(index, reference, MOST_PAIRS).largest
         max_limit = max(max_limit, tolerance.max_factor * largest)
         is_beyond = of_new.largest > max_limit
@@ -132,7 +132,7 @@ def _unexplained(
     conditioning: Conditioning | None,
     index: int,
 ) -> Excess | None:
-    """The part that is wrong, even for what rounding noise does to it."""
+    """Return the part whose error exceeds its limit even when rounding noise is allowed for."""
     excess = local.excess(tolerance)
     if excess is None or conditioning is None:
         return excess
@@ -148,13 +148,13 @@ def _unexplained(
 
 
 def are_close(old: torch.Tensor, new: torch.Tensor, own: Own, work: torch.dtype | None) -> bool:
-    """Whether floats are within half the floor of the tolerance, or the known error; NaN is not.
+    """Whether floats are within half the floor of the tolerance, or the known error. NaN is never close.
 
     Args:
         old: of the original.
         new: of the rewritten graph.
-        own: the original's own error, where it is known.
-        work: what it was computed in, see `computed_in`.
+        own: the original's own error, if known.
+        work: the dtype it was computed in, see `computed_in`.
     """
     tolerance = TOLERANCES.get(old.dtype)
     if tolerance is None:
@@ -169,7 +169,7 @@ def are_close(old: torch.Tensor, new: torch.Tensor, own: Own, work: torch.dtype 
         scale = max(scale, float(wide_old.abs().max()))
         difference.add(found)
         local.add_difference(where, wide_old, found)
-    # The known error may be that of other weights, for which the graph loses more: float64, then.
+    # The known error may come from other weights, with which the graph loses more: cap it, and use float64.
     known_rmse = min(own.rmse, _MOST_KNOWN * tolerance.rmse_floor)
     known_largest = min(own.largest, _MOST_KNOWN * tolerance.max_floor)
     return (

@@ -1,4 +1,4 @@
-"""The check of one graph against all that may replace it: what is run on which inputs, in which order."""
+"""Checks one graph against its possible replacements: which inputs are used, in which order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Verified(NamedTuple):
     Attributes:
         error: of the rewritten graph, see `Report.numerical_error`.
         own: for each output the original's own error, root mean square and maximum, as fractions of max|y|.
-        holds_for_all_weights: whether it was passed with random weights, and says something of all others.
+        holds_for_all_weights: whether it was passed with random weights, so that it holds for other weights
+            too.
     """
 
     error: float
@@ -32,13 +33,13 @@ class Verified(NamedTuple):
 
 
 class GraphCheck:
-    """Checks candidates for one graph. What the original computes is kept: the next one needs it, too.
+    """Checks candidates for one graph. Caches the original's outputs for the next candidate.
 
     Args:
         aten: the graph.
-        inputs: makes its inputs, as for a call of the user's.
+        inputs: makes its inputs, as for a call by the user.
         static: positions of the weights among them.
-        device_type: where it runs.
+        device_type: of the device it runs on.
         seed: of random inputs.
     """
 
@@ -61,9 +62,9 @@ class GraphCheck:
 
         Args:
             candidate: the rewritten graph.
-            holds_for_all_weights: whether a check with random weights says anything of the user's: not for
+            holds_for_all_weights: whether a check with random weights also holds for the user's: not for
                 runtimes that fold weights, which would pack every set of them.
-            known: the check with random weights, where it was passed before.
+            known: the check with random weights, if it was passed before.
 
         Raises:
             VerificationError: the rewritten graph is wrong.
@@ -71,7 +72,7 @@ class GraphCheck:
         inputs = self._inputs()
         if known is None:
             found = self._verify_random(candidate, inputs, holds_for_all_weights)
-            if found is None:  # the model is particular about its inputs: the user's own, then
+            if found is None:  # the model rejects random inputs: use the user's own
                 return Verified(right.verify(self._aten, self._aten.forward, candidate, inputs).worst)
             if not holds_for_all_weights:
                 return Verified(found.worst)
@@ -83,8 +84,8 @@ class GraphCheck:
     def _verify_random(
         self, candidate: right.Callee, inputs: Sequence[Any], holds_for_all_weights: bool
     ) -> right.Errors | None:
-        """The check on random inputs, of few rows where that goes; None if the model takes none of them."""
-        for is_reduced in (True, False):  # the user's own sizes come after this check
+        """Check on random inputs, with few rows if possible; return None if the model rejects all of them."""
+        for is_reduced in (True, False):  # the user's own sizes are checked afterwards
             given = self._reduced(inputs) if is_reduced else inputs
             if given is None:
                 continue
@@ -94,12 +95,12 @@ class GraphCheck:
             try:
                 known = self._standard(fresh, (holds_for_all_weights, is_reduced, False))
                 found = right.verify_against(known, candidate, fresh)
-            except UnsupportedError as error:  # such as rows of one input that another one's numbers name
+            except UnsupportedError as error:  # such as rows that are indexed by another input's numbers
                 logger.debug("the check goes on with other inputs: %s", error)
                 continue
             extreme = extreme_inputs(given, fresh, self._static)
-            # On a GPU an index out of range, which may be made of them, would end the program. A foreign
-            # operator may take time or memory in proportion to them.
+            # On a GPU an out-of-range index, which may be computed from them, would end the program. A
+            # foreign operator may take time or memory in proportion to their values.
             if extreme is not None and self._is_on_cpu and not _has_foreign_operators(self._aten):
                 self._verify_extreme(candidate, extreme, (holds_for_all_weights, is_reduced, True))
             return found
@@ -108,7 +109,7 @@ class GraphCheck:
     def _verify_extreme(
         self, candidate: right.Callee, inputs: Sequence[Any], key: tuple[bool, bool, bool]
     ) -> None:
-        """The check on extreme inputs, where the model takes them and makes numbers of them."""
+        """Check on extreme inputs, if the model accepts them and its outputs stay finite."""
         try:
             known = self._standard(inputs, key)
             if right.outputs_are_finite(known):
@@ -117,13 +118,13 @@ class GraphCheck:
             logger.debug("nothing is known for extreme inputs: %s", error)
 
     def _standard(self, inputs: Sequence[Any], key: tuple[bool, bool, bool]) -> right.Standard:
-        """What the original computes for inputs that are told by: random weights, few rows, extreme."""
+        """Return the original's outputs for inputs identified by (random weights, few rows, extreme)."""
         if key not in self._standards:
             self._standards[key] = right.standard(self._aten, self._aten.forward, inputs, is_extreme=key[2])
         return self._standards[key]
 
     def _reduced(self, inputs: Sequence[Any]) -> list[Any] | None:
-        """See `reduced_inputs`. On a GPU an index beyond the rows that are left would end the program."""
+        """See `reduced_inputs`. On a GPU an index beyond the remaining rows would end the program."""
         varying = (each for at, each in enumerate(inputs) if at not in self._static)
         has_numbers = any(isinstance(x, torch.Tensor) and not x.is_floating_point() for x in varying)
         if has_numbers and not self._is_on_cpu:

@@ -1,8 +1,8 @@
-"""Errors of the parts of a tensor: its rows, its channels, its pixels, and its numbers of one size.
+"""Errors of the parts of a tensor: its rows, channels, pixels, and numbers of similar size.
 
-The error of a whole tensor says nothing of its small numbers where others are large: a pixel may be wrong by
-twice its value beside one of a million, a channel of thousandths beside one of thousands, and what a sigmoid
-leaves far from zero beside what it leaves near it.
+The error of a whole tensor hides the errors of small numbers next to large ones: a pixel may be wrong by
+twice its value next to one of a million, a channel of thousandths next to one of thousands, and the tail of a
+sigmoid next to its middle.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from torchrlopt.judge.differences import Place
 from torchrlopt.judge.tolerances import Tolerance
 
 _FEWEST = 3
-"""Elements of a row, channel or pixel: the error of one or two may be nearly 0 by chance."""
+"""Minimum number of elements per part: the error of one or two may be nearly 0 by chance."""
 
 _NUM_SIZES = 1 << 10
 _SIZE_SHIFT = 53
-"""Of a float64's bits: what is left are ten of its exponent, so that sizes are told apart by factors of 4."""
+"""Low bits of a float64 to drop: ten bits of its exponent remain, so sizes differ by factors of 4."""
 
 
 class Squares:
-    """Sums of squares over the parts of a tensor; block after block is added.
+    """Sums of squares over the parts of a tensor, accumulated block by block.
 
-    Whether a part is right is a question of ratios of such sums, in which their counts cancel.
+    Whether a part is right depends on ratios of such sums, in which their counts cancel.
 
     Args:
         shape: of the tensor.
-        device: where the blocks are.
+        device: of the blocks.
     """
 
     def __init__(self, shape: torch.Size, device: torch.device) -> None:
         self._shape = shape
         rank = len(shape)
-        # Two passes over the elements; what other views ask for are sums of what these leave.
+        # Two passes over the elements; all other views are sums of these two.
         self._reduced = () if rank < 2 else (rank - 1, 1 if rank > 2 else 0)
         self._sums = [
             _zeros([1 if at == dim else size for at, size in enumerate(shape)], device)
@@ -50,9 +50,9 @@ class Squares:
         """Add a block.
 
         Args:
-            place: where it is.
+            place: its position.
             squares: its squares.
-            sizes: `sizes_of` its reference; numbers are not told apart by size without.
+            sizes: `sizes_of` its reference; without it, numbers are not grouped by size.
         """
         self.total += float(squares.sum())
         for dim, sums in zip(self._reduced, self._sums, strict=True):
@@ -62,7 +62,7 @@ class Squares:
             self.sizes.index_add_(0, sizes.flatten(), squares.flatten())
 
     def views(self) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
-        """Sums over rows, channels and so on, each with the dimensions that its parts extend along."""
+        """Yield sums over rows, channels and so on, each with the dimensions that its parts extend along."""
         rank = len(self._shape)
         for dim, sums in zip(self._reduced, self._sums, strict=True):
             if self._is_enough(sums):
@@ -85,18 +85,18 @@ def _zeros(shape: Sequence[int], device: torch.device) -> torch.Tensor:
 
 
 def sizes_of(reference: torch.Tensor) -> torch.Tensor:
-    """For each element the number of its size, which grows by one with a factor of 4; 0 is that of zeros."""
+    """Return the size class of each element, which grows by one per factor of 4; zeros are in class 0."""
     return reference.abs().contiguous().view(torch.int64) >> _SIZE_SHIFT
 
 
 @dataclasses.dataclass(frozen=True)
 class Excess:
-    """A part that is farther from float64 than its tolerance.
+    """A part that is farther from float64 than its tolerance allows.
 
     Attributes:
-        part: what it is, in words.
+        part: a description of it.
         rmse: its root mean square error, as a multiple of the part's own root mean square.
-        limit: what that may be.
+        limit: the largest allowed `rmse`.
     """
 
     part: str
@@ -105,11 +105,11 @@ class Excess:
 
 
 class Local:
-    """What is known of the parts of one output: reference, errors of both graphs, and what noise does.
+    """Accumulates reference, errors of both graphs and effect of noise for the parts of one output.
 
     Args:
         shape: of the output.
-        device: where it is.
+        device: of the output.
     """
 
     def __init__(self, shape: torch.Size, device: torch.device) -> None:
@@ -118,28 +118,28 @@ class Local:
         self._noise: Squares | None = None
 
     def add(self, place: Place, reference: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> None:
-        """Add a block: the reference, and both errors; all 0 where there is nothing to compare."""
+        """Add a block: the reference and both errors, all 0 for elements that are not compared."""
         sizes = sizes_of(reference)
         self._reference.add(place, reference.square(), sizes)
         self._old.add(place, old.square(), sizes)
         self._new.add(place, new.square(), sizes)
 
     def add_noise(self, place: Place, reference: torch.Tensor, error: torch.Tensor) -> None:
-        """Add a block of what noise does to the reference."""
+        """Add a block of the effect of noise on the reference."""
         if self._noise is None:
             self._noise = Squares(self._shape, reference.device)
         self._noise.add(place, error.square(), sizes_of(reference))
 
     def add_difference(self, place: Place, old: torch.Tensor, difference: torch.Tensor) -> None:
-        """Add a block where there is no float64.
+        """Add a block for which there is no float64 reference.
 
-        Numbers of one size stay out: many are what is left of larger ones, with the errors of these.
+        Numbers are not grouped by size: many are differences of larger ones, and have their errors.
         """
         self._reference.add(place, old.square())
         self._new.add(place, difference.square())
 
     def excess(self, tolerance: Tolerance) -> Excess | None:
-        """The part that is farthest beyond its limit; None where all are within theirs."""
+        """Return the part that exceeds its limit by the largest factor; None if all are within theirs."""
         worst: Excess | None = None
         negligible = (
             self._shape.numel() * tolerance.smallest**2 + tolerance.least_share**2 * self._reference.total
@@ -164,7 +164,7 @@ class Local:
         for views in zip(*(each.views() for each in self._known()), strict=True):
             (part, reference), (_, old), (_, new), (_, noise) = views
             yield part, reference, old, new, noise
-        # zeros have no size of their own
+        # zeros have no size class
         reference, old, new, noise = (each.sizes[1:] for each in self._known())
         yield (), reference, old, new, noise
 
@@ -173,7 +173,7 @@ class Local:
 
 
 def _in_words(dims: tuple[int, ...], sums: torch.Tensor, at: int) -> str:
-    """What the part is that one of these sums is of."""
+    """Describe the part that the sum at this index belongs to."""
     if not dims:
         return f"numbers from {2.0 ** (2 * (at + 1) - 1023):.2g} to 4 times as much"
     place = [int(each) for each in torch.unravel_index(torch.tensor(at), sums.shape)]

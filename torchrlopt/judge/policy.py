@@ -1,7 +1,7 @@
-"""`Policy`: every threshold by which the package decides what is faster, each with its reason.
+"""`Policy`: every threshold that decides what is faster, each with its reason.
 
-How many samples such a verdict takes is in `timing.py`; how far numbers may be from float64, in
-`tolerances.py`; by how much a runtime's price must be lower, in the row of the executor.
+The number of samples for a verdict is in `timing.py`; how far numbers may be from float64, in
+`tolerances.py`; by how much a runtime's price must be lower, in the executor's row.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ class Policy:
         min_gain: smallest relative gain for which the original is replaced.
         limit_ms: wall-clock limit of one timing, in milliseconds; see `timing.measure`.
         good_enough_speedup: stop trying runtimes once one is this much faster than the original; infinite to
-            try all. By default 1.3: what a second runtime adds to that seldom pays for the seconds that
-            building it takes.
-        near: two candidates are timed against each other unless one is faster by this factor, by its time
-            and by its ratio to the original. Each was timed next to the original, some moments apart: the
-            original may have been slower next to one of them, whose threads go on spinning, and the machine
-            in one of the moments.
+            try all. The default is 1.3: a second runtime seldom gains enough on top of that to pay for the
+            seconds it takes to build.
+        near: two candidates are timed against each other unless one is faster by this factor, both in its
+            time and in its ratio to the original. Each was timed next to the original, some moments apart:
+            the original may have been slower next to one of them, whose threads go on spinning, or the
+            machine may have been slower in one of those moments.
         hopeless: an executor whose planned graph takes this many times as long as the best is not tried
             without the plan. On the suite no executor gained more than 4 % by leaving out a plan.
         least_predicted: an executor is left out if it is predicted to take this many times as long as the
-            best, or longer. Of 75 predictions of inductor's times the worst was 0.92 of what it took.
-        duel_margin: one of several plans replaces another if it is faster by this much: a graph that is
-            built twice may differ by as much, since its weights lie elsewhere in memory.
-        wrapper_saving_ms: if a graph saves more than this, what AOTAutograd does around it cannot turn the
+            best, or longer. The worst of 75 predictions of inductor's times was 0.92 of the measured time.
+        duel_margin: one of several plans replaces another if it is faster by this much: two builds of the
+            same graph may differ by as much, since their weights lie elsewhere in memory.
+        wrapper_saving_ms: if a graph saves more than this, AOTAutograd's wrapper around it cannot reverse the
             verdict: unwrapping hundreds of arguments takes tens of microseconds.
-        guards_saving_ms: if a graph saves more than this, Dynamo's guards cannot turn the verdict either:
+        guards_saving_ms: if a graph saves more than this, Dynamo's guards cannot reverse the verdict either:
             those of a thousand weights take half a millisecond.
-        long_call_ms: nor can they if the original takes longer than this, by more than `min_gain`.
+        long_call_ms: nor can they if the original takes longer than this: they stay below `min_gain` of it.
     """
 
     min_gain: float = 0.02
@@ -60,7 +60,7 @@ class Policy:
         return timing.gain >= self.min_gain
 
     def is_clearly_faster(self, timing: Timing) -> bool:
-        """Whether one of many alternatives is better: the fastest of many equals is fastest by chance."""
+        """Whether one of many alternatives is better: the fastest of many equal ones is fastest by chance."""
         return timing.is_calm and timing.gain > max(self.duel_margin, timing.spread)
 
     def is_decided_without_wrapper(self, timing: Timing) -> bool:
@@ -72,17 +72,17 @@ class Policy:
 
         Args:
             before_ms: time of the originals of all graphs of a call, in milliseconds.
-            saved_ms: what the graphs that were rewritten save of it.
+            saved_ms: what the rewritten graphs save of it, in milliseconds.
         """
         return before_ms > self.long_call_ms or saved_ms >= self.guards_saving_ms
 
 
 MAX_AGE_S = 7 * 86_400.0
-"""A stored verdict is taken again after a week: drivers, load and temperature change what is true."""
+"""A stored verdict expires after a week: drivers, load and temperature change the result."""
 
 NOISY_SPREAD = 0.1
-"""Above this spread the next verdict may say the opposite."""
+"""Above this spread the next verdict may be the opposite."""
 
 NOISY_MAX_AGE_S = 3_600.0
-"""A noisy verdict is taken again after an hour. Not at once: the noise may last, and every process would time
+"""A noisy verdict expires after an hour. Not at once: the noise may last, and every process would time
 again."""

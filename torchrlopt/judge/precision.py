@@ -1,4 +1,4 @@
-"""In which dtype were the outputs of a graph computed? A cast to a wider one brings no digits back."""
+"""Finds the dtype in which each output of a graph was computed: a cast to a wider one restores no digits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torchrlopt.torch_private.pytree import tree_leaves
 
 
 def computed_in(graph: fx.GraphModule) -> tuple[torch.dtype | None, ...]:
-    """For each output the floating dtype with the fewest digits among all arithmetic that it hangs on.
+    """Return, for each output, the least precise floating dtype of all arithmetic that it depends on.
 
-    Inputs count as exact, and what only moves elements rounds nothing. None where no arithmetic is in
-    floating numbers, and for outputs that are no tensors.
+    Inputs count as exact, and operators that only move elements do not round. None for an output without
+    floating point arithmetic, and for one that is not a tensor.
     """
     found: dict[fx.Node, torch.dtype | None] = {}
     for node in graph.graph.nodes:
@@ -24,7 +24,7 @@ def computed_in(graph: fx.GraphModule) -> tuple[torch.dtype | None, ...]:
         value = node.meta.get("val")
         if node.op == "call_function" and node.target not in MOVES:
             dtypes += _dtypes(value)
-        # A flag or an index is right or wrong: what it was computed in is not what its readers are.
+        # A flag or an index is either right or wrong: its readers do not inherit the precision it came from.
         is_exact = isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
         found[node] = None if is_exact else _coarsest(dtypes)
     (output,) = graph.graph.find_nodes(op="output")

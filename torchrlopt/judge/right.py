@@ -1,7 +1,8 @@
-"""Is a rewritten graph right? This is asked before it is used.
+"""Verifies a rewritten graph before it is used.
 
-Right: structure exactly (count, dtype, shape, strides), integers bit for bit, floating point against a
-float64 run of the original ATen graph, at most a small multiple of the original's own error (`TOLERANCES`).
+It must match in structure exactly (count, dtype, shape, strides), in integers bit for bit, and in floating
+point to within a small multiple of the original's own error (`TOLERANCES`), against a float64 run of the
+original ATen graph.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from torchrlopt.judge.precision import computed_in
 Callee = Callable[..., Sequence[Any]]
 
 _MOST_ELEMENTS = 1 << 23
-"""Of a graph that is run in float64 once more for extreme inputs; resnet50 reads and makes 60 million."""
+"""Largest graph that is run in float64 once more for extreme inputs; resnet50 reads and makes 60 million."""
 
 
 class Errors(NamedTuple):
-    """What float64 has shown.
+    """Errors measured against float64.
 
     Attributes:
-        worst: root mean square error of the rewritten outputs, as a multiple of the original's own; where
-            the floor of the tolerance decides, in proportion to it. The worst output counts.
-        own: of each output.
+        worst: root mean square error of the worst rewritten output, as a multiple of the original's own; if
+            the tolerance's floor decides, in proportion to the floor.
+        own: the original's own error in each output.
     """
 
     worst: float
@@ -57,13 +58,14 @@ def compare(
         original: outputs of the original graph in its own dtypes.
         rewritten: outputs of the rewritten graph.
         where: what is compared, for the message.
-        work: what each output was computed in, see `computed_in`; empty where that is not known.
-        conditioning: is asked before numbers are wrong that rounding may have changed; see `compare_floats`.
-        is_extreme: of inputs that are; see `compare_floats`. What rounding turns over, as which of two equal
-            numbers comes first, counts no more.
+        work: the dtype each output was computed in, see `computed_in`; empty if not known.
+        conditioning: consulted before numbers are rejected that rounding may have changed; see
+            `compare_floats`.
+        is_extreme: whether the inputs are extreme; see `compare_floats`. Integers that rounding may flip,
+            such as which of two equal numbers comes first, are then ignored.
 
     Raises:
-        VerificationError: a structure, an integer or an error beyond `TOLERANCES`.
+        VerificationError: the structure or an integer differs, or an error exceeds `TOLERANCES`.
     """
     if len(original) != len(rewritten):
         raise VerificationError(
@@ -99,7 +101,7 @@ def compare(
 
 
 def _compare_structure(old: torch.Tensor, new: Any, place: str) -> None:
-    """Dtype, device, shape and the strides of the dimensions that have more than one element."""
+    """Compare dtype, device, shape, and the strides of dimensions that have more than one element."""
     if _described(old) != _described(new):
         raise VerificationError(
             "dtype, device, shape or strides differ",
@@ -124,18 +126,18 @@ def verify(
     Raises:
         UnsupportedError: the original cannot be run on these inputs.
         VerificationError: the rewritten graph is wrong, or fails to run.
-        RlOptError: what the executor itself raises.
+        RlOptError: raised by the executor itself.
     """
     return verify_against(standard(aten, original, inputs, where), rewritten, inputs, where)
 
 
 @dataclasses.dataclass(frozen=True)
 class Standard:
-    """What rewritten graphs are compared with; serves all graphs that are given equal inputs.
+    """What rewritten graphs are compared with; shared by all that are given equal inputs.
 
     Attributes:
         aten: the graph.
-        inputs: that it was given.
+        inputs: its inputs.
         original: outputs of the original.
         sharing: see `overlaps`.
         work: see `computed_in`.
@@ -151,7 +153,7 @@ class Standard:
 
     @functools.cached_property
     def reference(self) -> tuple[Any, ...]:
-        """Outputs in float64; raises UnsupportedError where that cannot be."""
+        """Outputs in float64; raises UnsupportedError if the graph cannot run in it."""
         with _refused("float64"):
             return float64_reference(self.aten, self.inputs)
 
@@ -163,7 +165,7 @@ def standard(
     where: str = "",
     is_extreme: bool = False,
 ) -> Standard:
-    """Run the original, also on inputs for `verify_extreme`; raises UnsupportedError where that cannot be."""
+    """Run the original, also on inputs for `verify_extreme`; raises UnsupportedError if it cannot run."""
     with _refused(where):
         old = tuple(original(*inputs))
         sharing = overlaps(old, inputs)
@@ -171,7 +173,7 @@ def standard(
 
 
 def verify_against(known: Standard, rewritten: Callee, inputs: Sequence[Any], where: str = "") -> Errors:
-    """Compare a callable with what is known to be right for these inputs; see `verify`."""
+    """Compare a callable with the standard for these inputs; see `verify`."""
     reference = known.reference
     new = run(rewritten, inputs, where)
     _compare_sharing(known.sharing, new, inputs, where)
@@ -179,15 +181,16 @@ def verify_against(known: Standard, rewritten: Callee, inputs: Sequence[Any], wh
 
 
 def verify_extreme(known: Standard, rewritten: Callee, where: str = "extreme inputs") -> None:
-    """Compare a callable with what is known for extreme inputs, part by part.
+    """Compare a callable with the standard for extreme inputs, part by part.
 
-    Of a large graph outputs are compared with the original's, and with float64 where they are not close: what
-    one operator does to one element is hardly seen behind many others, and float64 takes the most time.
+    The outputs of a large graph are compared with the original's, and with float64 only if they are not
+    close: the effect of one operator on one element is hardly visible after many others, and float64 takes
+    the most time.
 
     Raises:
         UnsupportedError: the reference cannot be run.
         VerificationError: the rewritten graph is wrong, or fails to run.
-        RlOptError: what the executor itself raises.
+        RlOptError: raised by the executor itself.
     """
     old = known.original
     new = run(rewritten, known.inputs, where)
@@ -199,7 +202,7 @@ def verify_extreme(known: Standard, rewritten: Callee, where: str = "extreme inp
 
 
 def outputs_are_finite(known: Standard) -> bool:
-    """Whether the original's outputs are finite: what overflows hides what it is compared with."""
+    """Whether the original's outputs are finite: an overflow would hide differences."""
     tensors = (x for x in known.original if isinstance(x, torch.Tensor))
     # float8 has no isfinite
     wide = (x.float() if x.is_floating_point() and x.itemsize == 1 else x for x in tensors)
@@ -214,20 +217,19 @@ def confirm(
     where: str,
     own: Sequence[Own] = (),
 ) -> None:
-    """Compare outputs of the rewritten graph with the original's; cheaper than `verify` where they are close.
+    """Compare outputs of the rewritten graph with the original's; cheaper than `verify` if they are close.
 
-    Numbers within half the floor of the tolerance of the original's are as right as `verify` asks, whatever
-    the original's own error is. Where float64 has shown that error for other inputs, numbers may be as far
-    from the original's as `verify` lets many numbers be from float64. Only where they are farther apart,
-    float64 decides.
+    Numbers within half the tolerance's floor of the original's also pass `verify`, whatever the original's
+    own error is. If float64 has shown that error for other inputs, they may be as far from the original's as
+    `verify` allows most numbers to be from float64. Float64 is computed only if they are farther apart.
 
     Args:
         aten: the graph, for the float64 reference.
-        original: computes what is right.
+        original: computes the expected outputs.
         new: outputs of the rewritten graph for these inputs.
-        inputs: what it was called with.
+        inputs: its inputs.
         where: what is compared, for the message.
-        own: the original's own error in each output, for these weights; empty where it is not known.
+        own: the original's own error in each output, for these weights; empty if not known.
 
     Raises:
         UnsupportedError: the original cannot be run on these inputs.
@@ -247,7 +249,7 @@ def confirm(
 
 @contextmanager
 def _refused(where: str) -> Iterator[None]:
-    """Around runs of the original: the user's operators may refuse our inputs in any way."""
+    """Wraps runs of the original: the user's operators may reject our inputs with any exception."""
     try:
         with torch.no_grad():
             yield
@@ -261,7 +263,7 @@ def _refused(where: str) -> Iterator[None]:
 
 
 def _is_close(old: Any, new: Any, own: Own, work: torch.dtype | None) -> bool:
-    """Within half the floor of the tolerance, or the known error. Equal bits are; NaN is not."""
+    """Whether outputs are equal, or within half the tolerance's floor or the known error; NaN is not."""
     if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
         return type(old) is type(new) and bool(old == new)
     if _described(old) != _described(new):
@@ -274,11 +276,11 @@ def _is_close(old: Any, new: Any, own: Own, work: torch.dtype | None) -> bool:
 
 
 def run(rewritten: Callee, inputs: Sequence[Any], where: str = "") -> tuple[Any, ...]:
-    """Outputs of the rewritten graph.
+    """Return the outputs of the rewritten graph.
 
     Raises:
         VerificationError: it fails.
-        RlOptError: what the executor itself raises.
+        RlOptError: raised by the executor itself.
     """
     try:
         with torch.no_grad():

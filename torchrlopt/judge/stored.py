@@ -1,7 +1,7 @@
-"""Verdicts that an earlier process has stored: how they are read, and for how long they are believed.
+"""Reads verdicts stored by an earlier process, and decides for how long they hold.
 
-A machine that was busy while a graph was timed may have said the opposite of what is true. So a verdict is
-stored with its spread and the time it was taken, and is taken again once it is old: soon if it was noisy.
+A machine that was busy while a graph was timed may have given the wrong verdict. So a verdict is stored with
+its spread and the time it was taken, and expires: soon if it was noisy.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torchrlopt.report import Timing
 
 
 def holds(taken_at: Any, spread: Any, is_calm: Any = True) -> bool:
-    """Whether a stored verdict is still believed; False for values that are none.
+    """Whether a stored verdict still holds; False for malformed values.
 
     Args:
         taken_at: when it was taken, in seconds since the epoch.
         spread: of the ratios that it was taken from.
-        is_calm: False where the process hardly had its processors meanwhile.
+        is_calm: False if the process hardly had its processors meanwhile.
     """
     if not all(isinstance(each, int | float) and math.isfinite(each) for each in (taken_at, spread)):
         return False
@@ -32,7 +32,7 @@ def holds(taken_at: Any, spread: Any, is_calm: Any = True) -> bool:
 
 
 def timing_from(stored: Mapping[str, Any] | None) -> Timing | None:
-    """The timing of a stored entry; None where there is none, or it does not hold any more.
+    """Return the timing of a stored entry; None if there is none, or it has expired.
 
     Raises:
         KeyError, TypeError, ValueError: it is malformed.
@@ -52,7 +52,7 @@ def timing_from(stored: Mapping[str, Any] | None) -> Timing | None:
 
 
 def errors_from(stored: Mapping[str, Any]) -> tuple[float, tuple[tuple[float, float], ...]]:
-    """The numerical error of a stored check, and the original's own errors.
+    """Return the numerical error of a stored check, and the original's own errors.
 
     Raises:
         KeyError, TypeError, ValueError: it is malformed.
@@ -66,5 +66,5 @@ def errors_from(stored: Mapping[str, Any]) -> tuple[float, tuple[tuple[float, fl
 
 
 def errors_as_dict(error: float, own: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """What `errors_from` reads."""
+    """Return the dictionary that `errors_from` reads."""
     return {"error": error, "own": [list(each) for each in own]}

@@ -1,12 +1,11 @@
-"""Is a rewritten graph faster? Both graphs are timed in alternation on the same inputs.
+"""Decides whether a rewritten graph is faster: both graphs are timed alternately on the same inputs.
 
-Other processes, and quotas, make a call of several threads many times slower at the barriers between them,
-and one graph more than the other: seven times as fast was once measured for a graph that is one and a half
-times as fast. So each sample is taken with how long the process had to wait for processors; those in which it
-had to are left out as long as there are others, and of the rest the quick ones count. What was held up has a
-bound: the call took no less than its time without the waits of all threads. Where that bound decides, no calm
-moment is waited for. Where there is one thread, no barrier waits for it: the time for which it was held up is
-subtracted.
+Other processes, and quotas, slow down a call of several threads many times at the barriers between them, and
+one graph more than the other: a graph that is 1.5x faster was once measured as 7x faster. So each sample
+records how long the process waited for processors. Samples with waits are left out as long as there are
+others, and the quick ones of the rest are used. A sample with waits still gives a bound: the call took no
+less than its time minus the waits of all threads. If that bound decides, we do not wait for a calm moment. A
+single thread has no barriers to wait at: its wait is subtracted.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from torchrlopt.report import Timing
 
 Callee = Callable[..., Sequence[Any]]
 
-# Calls are timed together until they take so long; longer where runtimes that wake up differently compete.
+# Calls are timed in blocks of at least this length; longer if runtimes that wake up differently compete.
 _BLOCK_MS, _SETTLED_MS = 0.5, 4.0
-# After this, threads that the last call has left spinning have gone to sleep. To wake up takes them so little
-# of a long call that it is not made once more for that.
+# After this rest, threads that the last call left spinning have gone to sleep. Waking them is so small a part
+# of a long call that long calls get no extra warm-up call.
 _REST_S, _LONG_MS = 0.02, 40.0
 
 _PATIENCE, _LAST = 4.0, 6.0
-"""So many times the limit is waited for samples in which nothing held the process up; and for any at all."""
+"""Multiples of the time limit to wait for calm samples, and for any samples at all."""
 
-# Calm samples of each graph: for a verdict when the time is over, a clear one, and for any.
+# Calm samples of each graph: for a verdict when the time is up, for a clear one, and at most.
 _FEW, _MANY, _MOST = 3, 9, 41
 _PLAIN, _PLAIN_AFTER = {2: 8.0, 3: 4.0, 4: 3.0}, 2.0
-"""So many times as far as they differ among themselves are times from the threshold that need no more, by the
-number of calm samples of each graph: few may be close to each other by accident."""
-_HELD_UP = 6  # samples of each graph where hardly any is calm
+"""Times are decisive if they are this many times their own spread away from the threshold, by the number of
+calm samples of each graph: few may be close to each other by accident."""
+_HELD_UP = 6  # samples of each graph if hardly any is calm
 _MOST_ROUNDS = 400
 
 
@@ -48,7 +47,7 @@ class Sample(NamedTuple):
     Attributes:
         ms: milliseconds.
         is_calm: whether the process had its processors meanwhile.
-        waited_ms: for how long its threads had not, added over all of them; infinite where it is not known.
+        waited_ms: how long its threads waited for processors, summed over all of them; infinite if not known.
     """
 
     ms: float
@@ -57,7 +56,7 @@ class Sample(NamedTuple):
 
     @property
     def least_ms(self) -> float:
-        """What the call takes without the waits, at the least: no two threads wait at the same time."""
+        """Lower bound on the call's time without waits: no two threads wait at the same time."""
         return self.ms if self.is_calm else max(0.0, self.ms - self.waited_ms)
 
 
@@ -79,30 +78,29 @@ def measure(
     Args:
         before: the original.
         after: the rewritten one.
-        inputs: makes the arguments of one call, before its time is taken: a call may write to its own.
-        limit_ms: wall-clock limit in milliseconds, looked at between rounds; at least three rounds are run,
-            two where even those would take twice as long. While other processes hold this one up, it may be
-            four times as long, six times for the first six rounds.
+        inputs: makes the arguments of one call, outside the timed part: a call may write to its own.
+        limit_ms: wall-clock limit in milliseconds, checked between rounds; at least three rounds are run, or
+            two if even those would take twice as long. While other processes hold this one up, it may be four
+            times as long, and six times for the first six rounds.
         min_gain: the gain that the verdict is about.
-        settle: rest before the time of each is taken, call it once more where calls are short, and take
-            longer times. Threads of one runtime spin for milliseconds after its call, and would slow another
-            one down.
-        is_warm: both have nothing left to do that is not to be timed: `after` has been called on these
-            inputs, and of `before` the code has been generated, and its operators have been called.
+        settle: rest before each is timed, make one extra call if calls are short, and time longer blocks.
+            Threads of one runtime spin for milliseconds after its call, and would slow another one down.
+        is_warm: both are warmed up: `after` has been called on these inputs, and the code of `before` has
+            been generated and its operators have been called.
     """
     cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs())
     start = time.perf_counter()
     samples: Samples = ([], [])
     with torch.no_grad():
         if not is_warm:
-            after(*inputs())  # evaluates expressions over these weights, which is not to be timed
+            after(*inputs())  # warm-up: evaluates expressions over these weights
         block_ms = _SETTLED_MS if settle else _BLOCK_MS
         first = _sample(before, inputs, 1, cuda)
         rough_ms = first.ms
-        if rough_ms < block_ms:  # else each call is timed by itself, however long the other one takes
+        if rough_ms < block_ms:  # else each call is timed by itself, however long the other takes
             rough_ms = max(rough_ms, _sample(after, inputs, 1, cuda).ms)
         repeats = max(1, min(50, int(block_ms / max(rough_ms, 1e-3))))
-        if first.ms >= block_ms and is_warm and not settle:  # it was a sample like all others
+        if first.ms >= block_ms and is_warm and not settle:  # the first call is a valid sample
             samples[0].append(first)
             samples[1].append(_sample(after, inputs, 1, cuda))
         for number in range(len(samples[0]), _MOST_ROUNDS):
@@ -118,11 +116,11 @@ def measure(
 
 
 def is_over(samples: Samples, spent: float, min_gain: float) -> bool:
-    """Whether no more samples are taken.
+    """Whether to stop sampling.
 
     Args:
         samples: of both graphs so far.
-        spent: time since the beginning, of what there is.
+        spent: time since the beginning, as a multiple of the limit.
         min_gain: what the verdict is about.
     """
     calm = _calm(samples)
@@ -131,7 +129,7 @@ def is_over(samples: Samples, spent: float, min_gain: float) -> bool:
         return False
     if _plain_sign(calm, min_gain) or _plain_bound(samples, min_gain) is not None:
         return True
-    if num_calm < _FEW:  # the machine is busy, or calls take long
+    if num_calm < _FEW:  # the machine is busy, or calls are long
         if num_calm == num_rounds:
             return spent > 2
         return spent > (_PATIENCE if num_rounds >= _HELD_UP else _LAST)
@@ -141,11 +139,12 @@ def is_over(samples: Samples, spent: float, min_gain: float) -> bool:
 
 
 def verdict(samples: Samples, min_gain: float) -> Timing:
-    """What the samples say about `min_gain`.
+    """Return the timing that the samples imply for `min_gain`.
 
-    Of calm ones, where there are two of each graph, the lower quartile: what neighbours on the host add goes
-    one way, and a single quick call may be an accident. Else of bounds, where those decide; the difference is
-    at least what they say. Else the quickest, which was held up least.
+    With two calm samples of each graph, uses their lower quartile: noise from neighbours on the host only
+    adds time, and a single quick call may be an accident. Otherwise uses the bounds if they decide; the
+    difference is at least as large as they say. Otherwise uses the quickest samples, which were held up
+    least.
     """
     calm = _calm(samples)
     used = calm if min(map(len, calm)) >= 2 else _plain_bound(samples, min_gain)
@@ -177,7 +176,7 @@ def _all(samples: Samples) -> _Times:
 
 
 def _plain_bound(samples: Samples, min_gain: float) -> _Times | None:
-    """The least that a difference can be, waits taken off the slower graph only, where that decides."""
+    """Lower bounds of the difference, subtracting waits from the slower graph only; None if undecided."""
     all_before, all_after = _all(samples)
     least_before, least_after = ([each.least_ms for each in side] for side in samples)
     for times, sign in (((least_before, all_after), 1), ((all_before, least_after), -1)):
@@ -191,7 +190,7 @@ def _lower_quartile(times_ms: Iterable[float]) -> float:
 
 
 def _is_clear(times: _Times, min_gain: float) -> bool:
-    """True when all but the outer tenths of the times lie on one side of the threshold, or on the other."""
+    """Whether all but the outer tenths of the times lie on one side of the threshold."""
     (before, after) = (_inner(side) for side in times)
     return after[-1] < (1 - min_gain) * before[0] or after[0] > (1 - min_gain) * before[-1]
 
@@ -202,7 +201,7 @@ def _inner(times_ms: list[float]) -> list[float]:
 
 
 def _plain_sign(times: _Times, min_gain: float) -> int:
-    """1 for a gain, -1 for none: the times lie so much further from the threshold than they differ. Or 0."""
+    """1 for a clear gain, -1 for a clear lack of one, 0 if times are too close to the threshold to say."""
     if min(map(len, times)) < 2:
         return 0
     before, after = [(1 - min_gain) * each for each in times[0]], times[1]
@@ -214,7 +213,7 @@ def _plain_sign(times: _Times, min_gain: float) -> int:
 
 
 def _sample(call: Callee, inputs: Callable[[], Sequence[Any]], repeats: int, cuda: bool) -> Sample:
-    """Mean wall time of one call over `repeats` calls; in one thread without that in which it was held up."""
+    """Time one call as the mean over `repeats` calls; with one thread, its waits are subtracted."""
     arguments = [inputs() for _ in range(repeats)]
     if cuda:
         torch.cuda.synchronize()
@@ -222,16 +221,16 @@ def _sample(call: Callee, inputs: Callable[[], Sequence[Any]], repeats: int, cud
     waited = contention.waited_ns()
     own = (
         contention.own_waited_ns() if is_alone else 0
-    )  # next to the clock: what is read in between is not in it
+    )  # read right next to the clock, so that nothing in between is timed
     start = time.perf_counter_ns()
     for each in arguments:
         call(*each)
     if cuda:
         torch.cuda.synchronize()
-    wall = max(1, time.perf_counter_ns() - start)  # a clock may be coarse
+    wall = max(1, time.perf_counter_ns() - start)  # the clock may be coarse
     own = contention.own_waited_ns() - own if is_alone else 0
     waited = contention.waited_ns() - waited - own
     scale = repeats * 1e6
-    if own >= wall or waited < 0:  # held up at the very moment that the clock was read
+    if own >= wall or waited < 0:  # held up at the very moment the clock was read
         return Sample(wall / scale, is_calm=False)
     return Sample((wall - own) / scale, contention.is_calm(waited, wall - own), waited / scale)
