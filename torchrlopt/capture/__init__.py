@@ -1,4 +1,4 @@
-"""Capture: Dynamo's graph becomes an inference ATen graph, and that a weightless ONNX model.
+"""Capture: Dynamo's graph becomes an inference ATen graph, and that becomes a weightless ONNX model.
 
-`trace` is the door through which every model comes in, `graph_to_onnx` the translation, `job` what both make.
+`trace` is the entry point for every model, `graph_to_onnx` the translation, and `job` combines the two.
 """

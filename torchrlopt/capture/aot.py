@@ -1,4 +1,4 @@
-"""What we need from Dynamo and AOTAutograd: tracing to the inference graph, and facts about its inputs."""
+"""Uses Dynamo and AOTAutograd to trace the inference graph and to find facts about its inputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from torchrlopt.torch_private.tensors import (
 )
 
 REQUESTS = (RestartAnalysis, SkipFrame)
-"""How Dynamo is asked for something, such as to begin anew; no failure, as its other exceptions are."""
+"""Exceptions by which Dynamo controls its own flow, such as restarting; unlike its others, not failures."""
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 
@@ -59,23 +59,23 @@ def trace(
         example_inputs: real tensors and SymInts.
         compile_inference: given the functional ATen graph and its fake inputs, outside of any tracing mode
             and without gradients. Returns a boxed callable, or None for the graph unchanged.
-        on_training: called instead where gradients are recorded; the graphs then stay unchanged.
-        on_data: given the name of an operator whose result has another size, or is another number, for other
-            data, so that no graph can be made; `gm` is returned unchanged.
+        on_training: called instead if gradients are recorded; the graphs then stay unchanged.
+        on_data: called with the name of an operator whose result depends on data in its size, or is a number
+            that does, so that no graph can be made; `gm` is returned unchanged.
 
     Returns:
         A callable with the signature of `gm`.
 
     Raises:
-        CaptureError: AOTAutograd cannot trace the graph. What `compile_inference` raises passes unchanged.
+        CaptureError: AOTAutograd cannot trace the graph. Exceptions of `compile_inference` pass unchanged.
     """
     raised: list[BaseException] = []
 
     def inference(aten: torch.fx.GraphModule, fakes: Sequence[Any]) -> Callable[..., Any]:
         try:
-            # Under AOTAutograd's fake mode, tensors that we make would hold no data; while it looks for
-            # every operator's decomposition in Python first, graphs of many operators are slowed down.
-            # Functions of torch are called and timed there: none may go through our mode.
+            # Under AOTAutograd's fake mode, tensors that we make would hold no data. While the Python
+            # dispatcher looks up every operator's decomposition first, graphs of many operators are slow.
+            # torch functions are called and timed here: none may go through our function mode.
             with (
                 without_dispatch_modes(),
                 without_python_dispatcher(),
@@ -125,9 +125,9 @@ def boxed(aten: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
 
 
 def records_gradients(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
-    """True when a gradient may be asked for, which spares the tracing of a backward graph.
+    """Whether a gradient may be requested. Checking it first avoids tracing a backward graph.
 
-    False also where the graph switches gradients itself: AOTAutograd decides then.
+    Also False if the graph switches gradients itself: AOTAutograd decides then.
     """
     if not torch.is_grad_enabled():
         return False
@@ -137,7 +137,7 @@ def records_gradients(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -
 
 
 def autocast_state() -> tuple[str, ...]:
-    """The autocast that is on now, such as "cpu bfloat16": one text for each device, none where it is off."""
+    """The autocast that is on now, such as "cpu bfloat16": one string per device, none if it is off."""
     return tuple(
         f"{device} {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}"
         for device in _AUTOCAST_DEVICES
@@ -146,9 +146,10 @@ def autocast_state() -> tuple[str, ...]:
 
 
 def under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as the caller would run it: with the autocast that is on now.
+    """Wrap the function to run under the autocast that is on now, as the caller would run it.
 
-    AOTAutograd turns it off while it compiles, as its graphs have the casts inside. Dynamo's graph has not.
+    AOTAutograd turns autocast off while it compiles, as its graphs contain the casts. Dynamo's graph does
+    not.
     """
     devices = [device for device in _AUTOCAST_DEVICES if torch.is_autocast_enabled(device)]
     if not devices:
@@ -168,9 +169,9 @@ def under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def input_roles() -> tuple[list[int], frozenset[int]]:
-    """Positions of the weights, and of the inputs that the graph mutates (which are no weights).
+    """Return the positions of the weights, and of the inputs that the graph mutates (which are not weights).
 
-    Asked inside `compile_inference`, about the graph at hand.
+    Call it inside `compile_inference`; it is about the current graph.
     """
     context = TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
@@ -181,7 +182,7 @@ def input_roles() -> tuple[list[int], frozenset[int]]:
 
 
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, also where they overlap or leave gaps."""
+    """Return a copy with the same strides, even if they overlap or leave gaps."""
     copied: torch.Tensor = clone_preserve_strides(tensor)
     return copied
 
@@ -189,11 +190,11 @@ def copy_of(tensor: torch.Tensor) -> torch.Tensor:
 def only_computes(code: types.CodeType) -> bool:
     """Whether a call of `code` is one graph, and does nothing but run it and return.
 
-    False where Dynamo has cut the call, since what lies between the graphs may do anything, and where the
-    call sets an attribute, a global, an element of a container, or draws from Python's random numbers. What
-    the graph does to tensors is not asked.
+    False if Dynamo has split the call, since the code between the graphs may do anything, and if the call
+    sets an attribute, a global or an element of a container, or draws from Python's random numbers. What the
+    graph does to tensors is not considered.
 
-    Asked inside a backend, about the graph at hand.
+    Call it inside a backend; it is about the current graph.
     """
     translator = current_translator()
     output = translator.output
@@ -202,7 +203,7 @@ def only_computes(code: types.CodeType) -> bool:
         return False
     if output.random_calls or effects.tensor_hooks:
         return False
-    # An object that the call itself has made is modified, too, as far as Dynamo is concerned.
+    # Dynamo also counts an object that the call itself has made as modified.
     made = (AttributeMutationNew, ValueMutationNew)
     return not any(
         effects.is_modified(each) and not isinstance(each.mutation_type, made)
@@ -211,7 +212,7 @@ def only_computes(code: types.CodeType) -> bool:
 
 
 def cut_at(gm: torch.fx.GraphModule) -> str:
-    """Where Dynamo ended a graph before the call was over, in the user's program; empty where it did not."""
+    """Say where in the user's program Dynamo broke the graph within the call; empty if it did not."""
     reason = getattr(gm, "compile_subgraph_reason", None)
     if reason is None or not reason.graph_break:
         return ""
@@ -221,28 +222,28 @@ def cut_at(gm: torch.fx.GraphModule) -> str:
 
 
 def is_start_of(code: types.CodeType) -> bool:
-    """Whether the graph at hand is the first of a call of `code`, before which nothing has run."""
+    """Whether the current graph is the first of a call of `code`, so that nothing has run before it."""
     return current_translator().output.root_tx.f_code is code
 
 
 def lifted_weights() -> list[torch.Tensor]:
-    """The weights that AOTAutograd has put before the inputs of Dynamo's graph, whose attributes they are.
+    """Return the weights that AOTAutograd has put before the inputs of Dynamo's graph, as its attributes.
 
-    Asked inside `compile_inference`, about the graph at hand.
+    Call it inside `compile_inference`; it is about the current graph.
     """
     context = TracingContext.try_get()
     return list(context.params_flat or ()) if context is not None else []
 
 
 def real_inputs(examples: Sequence[Any], fakes: Sequence[Any]) -> tuple[list[Any], str | None]:
-    """The real inputs of the ATen graph, or the reason why there are none.
+    """Return the real inputs of the ATen graph, or the reason why there are none.
 
     Args:
         examples: inputs of Dynamo's graph.
         fakes: inputs of the ATen graph.
 
     Returns:
-        Tensors, and ints for sizes, in the order of the ATen graph; None or the reason.
+        Tensors, and ints for sizes, in the order of the ATen graph; and None, or the reason.
     """
     if len(examples) != len(fakes):
         return [], "inputs that are mutated share memory, or the graph has side effects"
@@ -262,7 +263,7 @@ def real_inputs(examples: Sequence[Any], fakes: Sequence[Any]) -> tuple[list[Any
 
 
 def unusual(inputs: Sequence[Any]) -> str | None:
-    """The type of the first input that holds no data or is of a subclass of Tensor; None where there is none.
+    """Return the type of the first input that holds no data or is a Tensor subclass; None if there is none.
 
     AOTAutograd's wrapper raises in the first call with a subclass that it does not know.
     """

@@ -1,6 +1,6 @@
-"""Facts about the ATen graph that AOTAutograd hands us: its content key, and whether it may be rewritten.
+"""Facts about AOTAutograd's ATen graph: its content key, and whether it may be rewritten.
 
-The key lets a recompilation that does not change the graph be answered from memory in milliseconds.
+The key makes a recompilation that does not change the graph a cache hit, which takes milliseconds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def content_key(aten: torch.fx.GraphModule, static_indices: Collection[int]) -> 
 
 
 class _Operand:
-    """Stands for a node in an argument list, printed by number."""
+    """Stands for a node in an argument list; prints as its number."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -60,14 +60,14 @@ class _Operand:
 
 
 def _target_text(target: Any) -> str:
-    """What is called, by a name that is the same in every process."""
+    """Return a name of the callee that is the same in every process."""
     if isinstance(target, types.FunctionType):  # its str() holds an address
         return f"{target.__module__}.{target.__qualname__}"
     return str(target)
 
 
 def _meta_text(value: Any) -> str:
-    """Type, shape, strides and device of what a node yields."""
+    """Type, shape, strides and device of a node's result."""
     if isinstance(value, (tuple, list)):
         return f"({', '.join(_meta_text(item) for item in value)})"
     if isinstance(value, torch.Tensor):
@@ -77,23 +77,23 @@ def _meta_text(value: Any) -> str:
 
 
 def _constant_text(aten: torch.fx.GraphModule, target: Any) -> str:
-    """Content of a lifted constant; one whose content nobody can see is equal to nothing, not even itself."""
+    """Content of a lifted constant; one whose content is not visible equals nothing, not even itself."""
     value = aten
     for name in str(target).split("."):
         value = getattr(value, name)
     if isinstance(value, torch.fx.GraphModule):
         return content_key(value, ())
     if not isinstance(value, torch.Tensor) or not _has_plain_data(value):
-        # The address of an object may be another's tomorrow, and is another in the next process.
+        # An object's address may be reused, and differs in the next process.
         return f"{type(value).__name__} {uuid.uuid4().hex}"
-    # Copied: what is contiguous may still have the strides of an expanded tensor, which no view of bytes has.
+    # Copied: a contiguous tensor may still have the strides of an expanded one, which view(uint8) rejects.
     dense = value.detach().cpu().flatten().clone(memory_format=torch.contiguous_format)
     raw = dense.view(torch.uint8).numpy()
     return f"{value.dtype} {tuple(value.shape)} {value.device} {hashlib.sha256(raw).hexdigest()}"
 
 
 def _has_plain_data(tensor: torch.Tensor) -> bool:
-    """False for tensors without bytes of their own: on the meta device, sparse, quantised, subclasses."""
+    """False for tensors without plain storage: on the meta device, sparse, quantised, or subclasses."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
         and tensor.layout is torch.strided
@@ -103,11 +103,11 @@ def _has_plain_data(tensor: torch.Tensor) -> bool:
 
 
 def reason_to_leave_alone(aten: torch.fx.GraphModule) -> str | None:
-    """Why the graph must not be rewritten; None where it may be.
+    """Return why the graph must not be rewritten; None if it may be.
 
     Random operators, complex tensors, tensors on several devices and tensors that are not plain strided ones
-    stay with PyTorch; and so do calls that are made for their effect, as the check would repeat them. On the
-    CPU, assertions may be repeated: one that does not hold there raises, where a GPU would stop for good.
+    stay with PyTorch. So do calls that are made for their side effects, as the check would repeat them. On
+    the CPU, assertions may be repeated: one that fails raises there, but would disable a GPU for good.
     """
     devices: set[torch.device] = set()
     num_operators = 0
@@ -120,7 +120,7 @@ def reason_to_leave_alone(aten: torch.fx.GraphModule) -> str | None:
             if has_effect(node):
                 if not is_assertion(node):
                     return f"the graph calls an operator for its effect ({node.target})"
-                if "assert_async" in str(node.target):  # the others look at numbers in CPU memory
+                if "assert_async" in str(node.target):  # the others read numbers in CPU memory
                     assertion = node
         for value in _tensors(node.meta.get("val")):
             devices.add(value.device)
@@ -140,7 +140,7 @@ def reason_to_leave_alone(aten: torch.fx.GraphModule) -> str | None:
 
 
 def _draws_random_numbers(node: torch.fx.Node) -> bool:
-    """True for random operators; an attention or dropout with probability 0 is none."""
+    """True for random operators, but not for attention or dropout with probability 0."""
     target = node.target
     if not isinstance(target, OpOverload):
         return False
@@ -160,9 +160,9 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def device_of(aten: torch.fx.GraphModule) -> torch.device:
-    """The device of the graph's tensors (CPU when it has none).
+    """Return the device of the graph's tensors (CPU if it has none).
 
-    Numbers in CPU memory that a graph on another device reads do not count.
+    CPU scalars that a graph on another device reads do not count.
     """
     for node in aten.graph.nodes:
         for value in _tensors(node.meta.get("val")):
@@ -172,7 +172,7 @@ def device_of(aten: torch.fx.GraphModule) -> torch.device:
 
 
 def symbol_sizes(aten: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, int]:
-    """The sizes that the graph's symbols stand for in given inputs.
+    """Return the sizes that the graph's symbols have for the given inputs.
 
     Args:
         aten: the graph.

@@ -1,7 +1,7 @@
-"""Operators that we have no translation of: torch's exporter translates the node, we splice in what it made.
+"""Translates operators that we have no translation for: torch's exporter translates the node.
 
-The exporter gives a model of that node alone (`exporter_private.py`). It is inlined and simplified here,
-every value in it is given a type, and its nodes become nodes of the graph under construction.
+The exporter returns a model of that node alone (`exporter_private.py`). Here it is inlined and simplified,
+every value is given a type, and its nodes are spliced into the graph under construction.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ _INACCURATE = frozenset(
 
 _WRONG = frozenset(
     {
-        # The running statistics come back as they went in: in training they are new ones.
+        # The exporter returns the running statistics unchanged: in training they must be updated.
         "_native_batch_norm_legit_functional",
         "_native_batch_norm_legit",
         "native_batch_norm",
-        # A product with the identity matrix: NaN and infinities beside the diagonal reach it.
+        # Written as a product with the identity matrix: NaN and infinities off the diagonal leak into it.
         "diagonal",
         "diagonal_copy",
-        # Right only where the operand is contiguous: the elements are counted in its logical order.
+        # Only right for a contiguous operand: the elements are counted in its logical order.
         "as_strided",
     }
 )
 
-# Forms that the exporter has no operator for, and writes another one: by the argument and its value.
+# Forms that the exporter silently replaces by another operator: by argument and value.
 _WRONG_FORMS = {"scatter_reduce": ("reduce", "mean"), "index_reduce": ("reduce", "mean")}
 
-# The size of their results hangs on data: neither can it be planned with, nor a converter look at it.
+# The size of their results depends on data: they can neither be planned with nor typed by a converter.
 _DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression"})
 
 
@@ -70,11 +70,11 @@ def translate_by_exporter(g: GraphBuilder, target: Target, environment: Mapping[
 
     Args:
         g: the builder.
-        target: what has to be produced.
+        target: what to produce.
         environment: ONNX values by fx name.
 
     Returns:
-        The results, or None where the exporter has no translation.
+        The results, or None if the exporter has no translation.
 
     Raises:
         Untranslatable: the translation does not fit what the tracer saw, or leaves a value without a type.
@@ -85,7 +85,7 @@ def translate_by_exporter(g: GraphBuilder, target: Target, environment: Mapping[
     if _is_wrong_form(target.node, operator):
         return None
     if operator.namespace not in ("aten", "prims", "torchvision"):
-        # A custom operator: not worth building the registry to find out that it is unknown there.
+        # A custom operator: not worth building the registry only to find that it is unknown there.
         return None
     inputs = [environment.get(source.name) for source in target.node.all_input_nodes]
     values = [value for value in inputs if isinstance(value, ir.Value)]
@@ -105,7 +105,7 @@ def _is_wrong_form(node: torch.fx.Node, operator: OpOverload) -> bool:
 
 
 def _simplified(model: ir.Model, target: Target) -> ir.Model:
-    """Inlines functions and folds shape arithmetic, which also types the values between."""
+    """Inlines functions and folds shape arithmetic, which also types the intermediate values."""
     import onnxscript.optimizer
 
     for index, output in enumerate(model.graph.outputs):
@@ -117,7 +117,7 @@ def _simplified(model: ir.Model, target: Target) -> ir.Model:
         with quiet():
             common_passes.NameFixPass()(model)
             for function in model.functions.values():
-                # Functions say 18, the version they were written at; _CHANGED lists what that makes wrong.
+                # Functions declare opset 18, which they were written for; _CHANGED lists what breaks.
                 function.opset_imports[""] = opsets.NATIVE
             if model.functions:
                 common_passes.InlinePass()(model)
@@ -159,7 +159,7 @@ def _splice(g: GraphBuilder, target: Target, model: ir.Model, inputs: list[ir.Va
         node.doc_string = None
     for output, known in zip(outputs, target.types, strict=True):
         found = replaced.get(output, output)
-        # An output that is an input or a constant as it is still needs a node of its own.
+        # An output that is an unchanged input or constant still needs a node of its own.
         results.append(None if known is None else found)
     g.add_nodes(kept)
     return results if isinstance(target.node.meta["val"], tuple | list) else _single(results)
@@ -187,7 +187,7 @@ def _constant(g: GraphBuilder, tensor: ir.TensorProtocol | None) -> ir.Value:
 
 
 def _complete_type(value: ir.Value, prefix: str) -> None:
-    """Refuses an untyped value and gives a name to every dim the inference left open."""
+    """Rejects an untyped value and names every dim that the inference left open."""
     if value.dtype is None or value.dtype not in TORCH_DTYPES or value.shape is None:
         raise Untranslatable(f"{value.name} has no type")
     dims: list[Dim] = []

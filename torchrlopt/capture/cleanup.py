@@ -1,8 +1,8 @@
-"""The fixed clean-up of a captured graph: what any rewriter would do first and none should search for.
+"""The fixed clean-up of a captured graph: simplifications that always pay, so that none need be searched for.
 
-One forward sweep (identities, casts of casts, reshapes of reshapes, moves that move nothing, equal nodes)
-and one backward sweep (dead nodes). BatchNorms are not folded and equal weights are not merged: the first is
-the search's to decide, the second would be wrong once a weight is updated.
+One forward sweep (identities, casts of casts, reshapes of reshapes, no-op moves, equal nodes) and one
+backward sweep (dead nodes). BatchNorms are not folded and equal weights are not merged: the search decides
+the first, and the second would be wrong once a weight is updated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXACT_IN: dict[torch.dtype, tuple[torch.dtype, ...]] = {
     torch.int32: (torch.int64, torch.float64),
     torch.bool: (torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64),
 }
-# Operators whose result may differ from call to call; two equal ones are two draws.
+# Operators whose result may differ between calls: two equal nodes are two draws.
 _RANDOM = frozenset(
     {
         "RandomNormal",
@@ -75,11 +75,11 @@ _NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0}
 
 @dataclasses.dataclass(frozen=True)
 class Cleaned:
-    """What the clean-up did to the names of a model.
+    """How the clean-up changed the names of a model.
 
     Attributes:
-        replaced: name of each removed value -> name of the equal value that stands for it.
-        rewired: names of the nodes that now read from further up than they were made to.
+        replaced: name of each removed value -> name of the equal value that replaces it.
+        rewired: names of the nodes that now read from further up than originally.
     """
 
     replaced: dict[str, str]
@@ -87,7 +87,7 @@ class Cleaned:
 
 
 def clean(model: ir.Model) -> Cleaned:
-    """Cleans a model in place; names of surviving nodes and values stay as they are.
+    """Cleans a model in place; names of surviving nodes and values do not change.
 
     Args:
         model: every value typed, topologically sorted, no subgraphs.
@@ -100,7 +100,7 @@ def clean(model: ir.Model) -> Cleaned:
 
 
 class _Sweep:
-    """The forward sweep: every node it visits reads values that are simple already."""
+    """The forward sweep: the inputs of every node it visits are already simplified."""
 
     def __init__(self, graph: ir.Graph) -> None:
         self.replaced: dict[str, str] = {}
@@ -129,7 +129,7 @@ class _Sweep:
             self._replace(node, list(twin.outputs))
 
     def _replace(self, node: ir.Node, equals: list[ir.Value]) -> None:
-        # What the caller gets may share memory neither with an input nor with another output.
+        # What the caller gets must not share memory with an input or another output.
         if any(value in self._returned for value in node.outputs):
             is_output = any(value.is_graph_output() for value in node.outputs)
             if is_output or not all(_is_private(equal) for equal in equals):
@@ -137,7 +137,7 @@ class _Sweep:
         for value, equal in zip(node.outputs, equals, strict=True):
             value.replace_all_uses_with(equal)
             self.replaced[str(value.name)] = str(equal.name)
-        # Dead from here on, it must not count as a reader.
+        # Removed now, so that it does not count as a reader.
         self._graph.remove(node, safe=True)
 
     def _skip_inner(self, node: ir.Node, skip: Callable[[ir.Node, ir.Node], list[int] | None]) -> None:
@@ -156,7 +156,7 @@ class _Sweep:
         self.rewired.add(str(node.name))
 
     def _skip_expand(self, node: ir.Node) -> None:
-        """Reads the operand of an Expand where the other operands broadcast it just as far."""
+        """Reads the operand of an Expand directly if the other operands broadcast it just as far."""
         for index, operand in enumerate(node.inputs):
             inner = None if operand is None else operand.producer()
             if inner is None or inner.op_type != "Expand" or inner.inputs[0] is None:
@@ -183,7 +183,7 @@ class _Sweep:
 
 
 def _inner_cast(inner: ir.Node, node: ir.Node) -> list[int] | None:
-    """Skips a cast that kept every value: casting on from its input gives the same."""
+    """Skips a cast that kept every value: casting its input gives the same result."""
     before, between = _input_dtype(inner), _input_dtype(node)
     if before == between or between in _EXACT_IN.get(before, ()):
         return []
@@ -270,7 +270,7 @@ def _is_scalar(value: ir.Value, wanted: int) -> bool:
 
 
 def _key(node: ir.Node) -> tuple[object, ...]:
-    """Two nodes with one key compute the same."""
+    """Two nodes with the same key compute the same."""
     attributes = tuple((name, _comparable(node.attributes[name])) for name in sorted(node.attributes))
     return (node.domain, node.op_type, node.inputs, attributes, len(node.outputs))
 
@@ -284,7 +284,7 @@ def _comparable(attribute: ir.Attr) -> object:
 
 
 def _returned_memory(graph: ir.Graph) -> set[ir.Value]:
-    """Returns the values whose memory a caller may get: outputs, and what they may be views of."""
+    """Returns the values whose memory a caller may get: outputs, and values they may be views of."""
     returned = set(graph.outputs)
     for node in reversed(graph):
         source = node.inputs[0] if node.inputs else None
@@ -294,7 +294,7 @@ def _returned_memory(graph: ir.Graph) -> set[ir.Value]:
 
 
 def _is_private(value: ir.Value) -> bool:
-    """Returns whether nobody but its one reader can see the memory of a value: it is made for it alone."""
+    """Returns whether the memory of a value is new and visible to its one reader only."""
     while True:
         node = value.producer()
         if node is None or node.op_type == "Constant" or len(value.uses()) != 1 or value.is_graph_output():

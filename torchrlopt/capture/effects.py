@@ -1,9 +1,9 @@
-"""Calls that are made for what they do, not for what they return: assertions, operators marked as impure.
+"""Calls that are made for their side effects, not for their result: assertions, operators marked as impure.
 
-Their result is unused, or using it is not the only purpose of the call. Each becomes an opaque node that
-makes one more value, its *token*, and reads the token of the call before it; the last token is an output of
-the model. So no stage takes such a call for dead, and they stay in order. A token holds nothing: lowering
-drops it.
+Their result is unused, or using it is not the only purpose of the call. Each becomes an opaque node with one
+more output, its *token*, which reads the token of the previous such call; the last token is an output of the
+model. So no stage removes such a call as dead, and they stay in order. A token holds no data: lowering drops
+it.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def _assert_with_words(condition: torch.Tensor) -> None:
 
 
 KEPT: dict[Any, Callable[..., Any]] = {torch.ops.aten._assert_async.default: _assert_with_words}
-"""Decompositions into calls that torch does not take for dead, as it does an assertion without a message.
-The message is the one that the operator has without."""
+"""Decompositions into calls that torch does not remove as dead, as it does an assertion without a message.
+The message is the one that the operator has by default."""
 
 
 def has_effect(node: torch.fx.Node) -> bool:
     """Returns whether a call does more than compute its result.
 
-    That is what torch calls impure, and whatever returns nothing. Random numbers are not meant, nor are
-    writes to an argument, which a functional graph does not have.
+    That is: operators that torch calls impure, and those that return nothing. Random numbers do not count,
+    nor do writes to an argument, which a functional graph does not have.
     """
     if node.op != "call_function":
         return False
@@ -51,10 +51,10 @@ def has_effect(node: torch.fx.Node) -> bool:
 
 
 def effect_before_tracing(gm: torch.fx.GraphModule) -> str | None:
-    """Name of an operator in Dynamo's graph that is called for its effect; None where there is none.
+    """Name of an operator in Dynamo's graph that is called for its side effect; None if there is none.
 
     AOTAutograd drops the call of a custom operator that returns nothing and writes to no argument. The graph
-    that is given back to the user still holds it, and must not be called by us.
+    that is returned to the user still contains it, so we must not call it.
     """
     for node in gm.graph.nodes:
         target = node.target
@@ -70,7 +70,7 @@ def effect_before_tracing(gm: torch.fx.GraphModule) -> str | None:
 
 
 def is_assertion(node: torch.fx.Node) -> bool:
-    """Returns whether a call does nothing as long as its condition holds."""
+    """Returns whether a call does nothing while its condition holds."""
     target = node.target
     return isinstance(target, OpOverload) and (
         target.namespace == "aten" and base_name(target) in _ASSERTIONS

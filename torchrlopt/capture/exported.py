@@ -1,7 +1,7 @@
-"""A model through torch.export: its functional ATen graph as a `Traced`, and how a call maps to it.
+"""Captures a model with torch.export: its functional ATen graph as a `Traced`, and how a call maps to it.
 
-The backend's graphs leave the signature of a call to Dynamo and AOTAutograd. What is saved must bring its
-own, and torch.export knows it; the graph itself is the one that the backend sees.
+The backend's graphs leave the signature of a call to Dynamo and AOTAutograd. A saved model needs its own, and
+torch.export provides it; the graph itself is the one that the backend sees.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Exported:
     """An exported model.
 
     Attributes:
-        program: as torch.export makes it, in functional ATen operators.
-        traced: its graph, without the inputs that nothing reads and the outputs that are constants.
-        inputs: for each input of `traced` the place among the inputs of the program.
+        program: the result of torch.export, in functional ATen operators.
+        traced: its graph, without unread inputs and constant outputs.
+        inputs: for each input of `traced`, its position among the inputs of the program.
     """
 
     program: ExportedProgram
@@ -53,11 +53,11 @@ def export(
         dynamic_shapes: as `torch.export.export` takes them.
 
     Raises:
-        CaptureError: torch.export refuses the model.
-        UnsupportedError: the model writes to its state or inputs, or its graph is one that is left alone.
+        CaptureError: torch.export rejects the model.
+        UnsupportedError: the model writes to its state or inputs, or its graph must not be rewritten.
     """
-    # torch remembers, the first time that it is asked, which operators have kernels to be taken apart by: it
-    # must not be asked for the first time while some of these are out of the way.
+    # On its first call torch caches which operators have decomposition kernels: that call must come before
+    # some of these kernels are removed.
     torch.export.default_decompositions()
     try:
         with torch.no_grad(), whole_operators(), DenseMasks():
@@ -96,7 +96,7 @@ def _is_write(kind: OutputKind) -> bool:
 
 
 def _reduced(program: ExportedProgram) -> tuple[torch.fx.GraphModule, tuple[int, ...]]:
-    """The graph with the inputs that are read and the outputs that are tensors; places of those inputs."""
+    """Return the graph without unread inputs and constant outputs, and the positions of the kept inputs."""
     module = copy.deepcopy(program.graph_module)
     kept = []
     for place, node in enumerate(list(module.graph.find_nodes(op="placeholder"))):
@@ -111,7 +111,7 @@ def _reduced(program: ExportedProgram) -> tuple[torch.fx.GraphModule, tuple[int,
 
 
 def _values(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """What each input of the program is in this call."""
+    """Return the value of each input of the program in this call."""
     leaves = iter(tree_leaves((tuple(args), dict(kwargs))))
     held = {**program.constants, **program.state_dict}
     return [

@@ -1,8 +1,8 @@
-"""Translations of single nodes by torch's ONNX exporter.
+"""Translates single nodes with torch's ONNX exporter.
 
-It asks the exporter for *one* ATen node at a time, for the many rare operators that we have no translation
-of, and gets a small ONNX model: through the exporter's registry, built once per process (about a second,
-hence lazily), or, where a version of torch lacks one of the private names, through the public exporter, which
+It passes *one* ATen node at a time to the exporter, for the many rare operators that we have no translation
+for, and gets a small ONNX model: through the exporter's registry, built once per process (about a second,
+hence lazily), or, if a version of torch lacks one of the private names, through the public exporter, which
 takes seconds per kind of node.
 """
 
@@ -26,13 +26,13 @@ from torchrlopt.torch_private.modes import tracing
 
 @dataclasses.dataclass(frozen=True)
 class Registry:
-    """The exporter's registry and what calls a function of it.
+    """The exporter's registry and what is needed to call its functions.
 
     Attributes:
         dispatch: fx node -> (ONNX function or None, message).
         recorder: class that records ONNX nodes while a function runs.
-        symbolic_tensor: class of the values such a function computes with.
-        opset: the opset object nodes are recorded at.
+        symbolic_tensor: class of the values that such a function computes with.
+        opset: the opset object that nodes are recorded with.
     """
 
     dispatch: Callable[[torch.fx.Node], tuple[Callable[..., Any] | None, str]]
@@ -43,11 +43,11 @@ class Registry:
 
 @functools.cache
 def registry() -> Registry | None:
-    """Returns the exporter's registry, built once per process; None where a private name is missing."""
+    """Returns the exporter's registry, built once per process; None if a private name is missing."""
     try:
         registration, dispatching, building, tensors = exporter_parts()
         onnxscript = importlib.import_module("onnxscript")
-        # The registry warns of every torchvision operator where torchvision is not installed.
+        # The registry warns about every torchvision operator if torchvision is not installed.
         with quiet(registration.__name__):
             table = registration.ONNXRegistry.from_torchlib(opset_version=NATIVE)
         return Registry(
@@ -69,7 +69,7 @@ def translate_node(node: torch.fx.Node, inputs: Sequence[ir.Value]) -> ir.Model 
 
     Returns:
         A model whose inputs stand for `inputs` in order and whose outputs are the elements of the node's
-        result; None where the exporter has no translation, or fails.
+        result; None if the exporter has no translation, or fails.
     """
     found = registry()
     return _by_public_exporter(node) if found is None else _by_registry(found, node, inputs)
@@ -150,7 +150,7 @@ def _by_public_exporter(node: torch.fx.Node) -> ir.Model | None:
     if not examples:
         return None
     try:
-        # Without its own context the export would join the one of the compile that is going on.
+        # Without its own context the export would join that of the running compilation.
         with tracing(None), quiet():
             exported = torch.onnx.export(
                 _OneOperator(node),

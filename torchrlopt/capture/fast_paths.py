@@ -1,14 +1,14 @@
-"""Attention as a trace should see it: the transformer fast path taken apart, and the rest in one piece.
+"""Prepares attention for tracing: decomposes the transformer fast path, and keeps the rest fused.
 
-`torch.nn.TransformerEncoderLayer` and `torch.nn.MultiheadAttention` run one opaque operator where no gradient
-is recorded. Its parts are ordinary ones: projections, attention, layer norms and two linear layers, which is
-also what those modules run otherwise. The formulas follow their kernels (aten/src/ATen/native/transformers).
-The check of a rewritten graph sees what is taken apart already: `tests/capture/test_fast_paths.py` compares
-with the kernels themselves.
+`torch.nn.TransformerEncoderLayer` and `torch.nn.MultiheadAttention` run one opaque operator if no gradient is
+recorded. Its parts are ordinary: projections, attention, layer norms and two linear layers, which those
+modules run otherwise. The formulas follow their kernels (aten/src/ATen/native/transformers). The check of a
+rewritten graph sees only the decomposed form: `tests/capture/test_fast_paths.py` compares with the kernels
+themselves.
 
-The fused kernels of CUDA, on the other hand, want a mask whose last stride is 1. Models expand theirs from
-one column, and then PyTorch takes attention apart into products, softmax and copies in float32: a BERT of 12
-layers then ran 293 kernels on an H100 in place of 165.
+The fused CUDA kernels, on the other hand, need a mask whose last stride is 1. Models expand theirs from one
+column, and then PyTorch splits attention into products, softmax and copies in float32: a BERT of 12 layers
+then ran 293 kernels on an H100 instead of 165.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-_PADDING = 1  # mask_type: True at the keys to leave out, (batch, keys); the others broadcast to the scores
+_PADDING = 1  # mask_type: True at keys to ignore, (batch, keys); the other types broadcast to the scores
 
 
 def _heads(x: Tensor, num_heads: int) -> Tensor:
-    """(batch, length, width) as (batch, heads, length, width of a head)."""
+    """Split (batch, length, width) into (batch, heads, length, width of a head)."""
     return x.view(*x.shape[:-1], num_heads, x.shape[-1] // num_heads).transpose(1, 2)
 
 
@@ -60,7 +60,7 @@ def _attention(
             left_out = mask.to(torch.bool)
             if mask_type == _PADDING:
                 left_out = left_out[:, None, None, :]
-            # A row of which everything is left out is NaN, as the kernel has it.
+            # A fully masked row is NaN, as in the kernel.
             scores = scores.masked_fill(left_out, float("-inf"))
         shares = scores.softmax(-1)
         context = shares @ v
@@ -119,7 +119,7 @@ PARTS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten._native_multi_head_attention.default: _attention,
     torch.ops.aten._transformer_encoder_layer_fwd.default: _encoder_layer,
 }
-"""Decompositions, as AOTAutograd and torch.export take them."""
+"""Decompositions for AOTAutograd and torch.export."""
 
 
 _MASK = 3
@@ -127,10 +127,10 @@ _MASK = 3
 
 
 class DenseMasks(TorchFunctionMode):
-    """While this is active, attention gets its masks with elements side by side; the values are the same.
+    """While active, makes attention masks dense along their last axes; the values stay the same.
 
     Args:
-        device_types: of the masks that this is about.
+        device_types: of the masks to change.
     """
 
     def __init__(self, device_types: Collection[str] = ("cuda",)) -> None:
@@ -156,7 +156,7 @@ class DenseMasks(TorchFunctionMode):
 
 
 def _dense(mask: Tensor) -> Tensor:
-    """The same values, those of the last two axes side by side; what is repeated before stays repeated."""
+    """Make the last two axes contiguous; axes expanded before them stay expanded."""
     small = mask
     for axis in range(mask.dim() - 2):
         if mask.stride(axis) == 0:

@@ -1,8 +1,8 @@
-"""Evaluates, while capturing, what does not depend on any input: position ids, causal masks, frequencies.
+"""Constant folding while capturing: position ids, causal masks, frequencies.
 
-Only deterministic, functional ATen nodes with constant arguments are run, on the device the model asks for.
-A node whose memory could reach the caller (it is an output, or an output views it) is left in the graph, as
-a constant is one tensor for all calls and the caller may write to what a call returned.
+Only deterministic, functional ATen nodes with constant arguments are run, on the device that the model uses.
+A node whose memory could reach the caller (it is an output, or an output views it) stays in the graph: a
+constant is one tensor for all calls, and the caller may write to what a call returned.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from torchrlopt.torch_private.operators import OpOverload, base_name, schema_of
 # Above this a constant costs more memory than the work it saves is worth.
 MAX_FOLDED_ELEMENTS = 1 << 22
 
-# These read nothing of their tensor argument but its shape, dtype and device.
+# These read only the shape, dtype and device of their tensor argument.
 _SHAPE_ONLY = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Folded:
-    """What is the same at every call.
+    """The nodes whose results are the same in every call.
 
     Attributes:
-        tensors: by fx name, get_attr tensors and results that something else reads; elements of tuples under
-            the name of their getitem node. Equal expressions share one tensor.
-        names: all fx nodes that need not be computed any more, those that only folded nodes read included.
+        tensors: by fx name, get_attr tensors and results that an unfolded node reads; elements of tuples
+            under the name of their getitem node. Equal expressions share one tensor.
+        names: all fx nodes that need not be computed any more, including those that only folded nodes read.
     """
 
     tensors: dict[str, torch.Tensor]
@@ -40,7 +40,7 @@ class Folded:
 
 
 def fold(gm: torch.fx.GraphModule) -> Folded:
-    """Evaluates what does not depend on any input of an inference ATen graph."""
+    """Evaluates the nodes of an inference ATen graph that do not depend on any input."""
     returned = _reaching_output(gm.graph)
     known: dict[torch.fx.Node, Any] = {}
     runs: dict[object, Any] = {}
@@ -63,7 +63,7 @@ def fold(gm: torch.fx.GraphModule) -> Folded:
 
 
 def _key(node: torch.fx.Node, known: dict[torch.fx.Node, Any]) -> object:
-    """Two nodes with one key have one result: models build the same mask anew in every layer."""
+    """Two nodes with the same key have the same result: models rebuild the same mask in every layer."""
 
     def name(argument: Any) -> object:
         if isinstance(argument, torch.fx.Node):
@@ -122,7 +122,7 @@ def _run(node: torch.fx.Node, known: dict[torch.fx.Node, Any]) -> Any:
             return argument
         if argument in known:
             return known[argument]
-        # Of a tensor that only lends its shape, the result has that shape, and it is known.
+        # Where only the shape of a tensor is read, the result has that shape, and it is known.
         meta = argument.meta["val"]
         return torch.empty(tuple(node.meta["val"].shape), dtype=meta.dtype, device=meta.device)
 
@@ -132,5 +132,5 @@ def _run(node: torch.fx.Node, known: dict[torch.fx.Node, Any]) -> Any:
         with torch.no_grad():
             return target(*arguments, **keywords)
     except RuntimeError:
-        # What cannot run now (a device out of memory) is computed at every call, as it was written.
+        # What fails now (say, out of device memory) is computed in every call, as the model does.
         return None

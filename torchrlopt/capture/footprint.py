@@ -1,4 +1,4 @@
-"""How much memory a graph takes on generated inputs, estimated from its types before anything is made."""
+"""Estimates a graph's memory use on generated inputs from its types, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchrlopt.capture.sampling import sampled_size
 from torchrlopt.errors import UnsupportedError
 
 MAX_BYTES = 8 << 30
-"""What a graph of a user's file may take at a time, in float64, beyond its weights."""
+"""Most memory that a graph from a user's file may use at a time, in float64, beyond its weights."""
 
 _ELEMENT_BYTES = 8  # as in the reference, which runs in float64
 
@@ -22,11 +22,11 @@ def check_footprint(module: fx.GraphModule, what: str) -> None:
     """Refuse to run a graph whose values take more than `MAX_BYTES` at a time.
 
     Args:
-        module: every node with a fake tensor in `meta["val"]`, except where that is not known.
-        what: what it would be run for, for the message.
+        module: every node with a fake tensor in `meta["val"]`, except where the type is unknown.
+        what: the purpose of the run, for the message.
 
     Raises:
-        UnsupportedError: it takes more.
+        UnsupportedError: the graph takes more.
     """
     peak = peak_bytes(module)
     if peak > MAX_BYTES:
@@ -38,7 +38,7 @@ def check_footprint(module: fx.GraphModule, what: str) -> None:
 
 
 def peak_bytes(module: fx.GraphModule) -> int:
-    """Bytes of inputs and intermediates that are needed at the same time; a view counts as a tensor.
+    """Bytes of inputs and intermediates that are needed at the same time; a view counts in full.
 
     Inputs belong to the caller, who keeps them.
     """
@@ -50,8 +50,8 @@ def peak_of_calls(graph: fx.Graph, num_bytes: Callable[[fx.Node], int]) -> int:
     """Most bytes that the results of calls take at a time, each from its call to its last reader.
 
     Args:
-        graph: any.
-        num_bytes: of the result of a call.
+        graph: any graph.
+        num_bytes: returns the size of the result of a call.
     """
     last_reader = {source: node for node in graph.nodes for source in node.all_input_nodes}
     sizes = {node: num_bytes(node) for node in graph.nodes if node.op == "call_function"}
@@ -64,17 +64,17 @@ def peak_of_calls(graph: fx.Graph, num_bytes: Callable[[fx.Node], int]) -> int:
 
 
 def cpu_bytes_of_calls(graph: fx.Graph) -> int:
-    """Most bytes of CPU memory that the results of calls take at a time, in the dtypes that they have.
+    """Most bytes of CPU memory that the results of calls take at a time, in their own dtypes.
 
     Args:
-        graph: an ATen graph with `meta["val"]`. A view counts as if it had memory of its own; a symbolic size
+        graph: an ATen graph with `meta["val"]`. A view counts as if it had its own memory; a symbolic size
             counts as its hint.
     """
     return peak_of_calls(graph, lambda node: _num_cpu_bytes(node.meta.get("val")))
 
 
 def _num_cpu_bytes(value: Any) -> int:
-    """Bytes of the result of a call; 0 for what is no tensor, or not in CPU memory."""
+    """Bytes of the result of a call; 0 if it is not a tensor, or not in CPU memory."""
     if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
         return 0
     num_bytes = value.dtype.itemsize

@@ -1,7 +1,7 @@
-"""Capture: the inference ATen graph of AOTAutograd becomes a weightless ONNX model.
+"""Translates AOTAutograd's inference ATen graph into a weightless ONNX model.
 
-Every tensor of the ATen graph that survives keeps its name, so that the eager executor can put original ATen
-calls back for what was not rewritten. Weights stay inputs: neither their values nor their bytes are read.
+Every surviving tensor of the ATen graph keeps its name, so that the eager executor can restore original ATen
+calls for nodes that were not rewritten. Weights stay inputs: neither their values nor their bytes are read.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from torchrlopt.torch_private.modes import without_dispatch_modes
 def capture(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], static_indices: Collection[int]
 ) -> Captured:
-    """Captures the graph that AOTAutograd hands to its inference compiler.
+    """Captures the graph that AOTAutograd passes to its inference compiler.
 
     Args:
         gm: the functional ATen graph with fake values in `meta["val"]`; it is not changed.
-        example_inputs: its inputs, real, fake or symbolic; only their number is looked at.
+        example_inputs: its inputs, real, fake or symbolic; only their number is used.
         static_indices: positions of the inputs that are weights.
 
     Returns:
         The captured graph.
 
     Raises:
-        CaptureError: the graph writes to its inputs, carries no fake values, or has a dtype without an
-            ONNX name.
+        CaptureError: the graph writes to its inputs, has no fake values, or has a dtype without an ONNX
+            name.
     """
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     if len(placeholders) != len(example_inputs):
@@ -92,7 +92,7 @@ def _model(walker: Walker, gm: torch.fx.GraphModule) -> ir.Model:
 def _by_first_use(
     inputs: Sequence[ir.Value], nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]
 ) -> list[ir.Value]:
-    """The inputs in the order in which nodes read them; those that no node reads come last."""
+    """Return the inputs in the order in which nodes read them; unread ones come last."""
     read = dict.fromkeys(value for node in nodes for value in node.inputs if value is not None)
     order = {value: place for place, value in enumerate((*read, *outputs))}
     return sorted(inputs, key=lambda value: order.get(value, len(order)))

@@ -1,4 +1,4 @@
-"""A job: one graph of a model on its way through the stages. Immutable; stages add to it, none changes it."""
+"""A job: one graph of a model on its way through the stages. Immutable: stages only add to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchrlopt.report import Source
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One graph, as every stage up to planning sees it.
+    """One graph, as all stages up to planning see it.
 
     Attributes:
         traced: the ATen graph and its real inputs.
@@ -33,28 +33,28 @@ class Job:
 
     @functools.cached_property
     def labels(self) -> Mapping[str, str]:
-        """Names of the inputs and weights in the user's words, by their name in the program."""
+        """The user's names of the inputs and weights, by their name in the program."""
         nodes = [node.name for node in self.captured.aten.graph.nodes if node.op == "placeholder"]
         return {node: name for node, name in zip(nodes, self.traced.names, strict=False) if name}
 
     @functools.cached_property
     def sources(self) -> Mapping[str, Source]:
-        """Where the user wrote the nodes of the program, by name."""
+        """Where the user's code defines the nodes of the program, by name."""
         return sources_of(self.captured)
 
 
 def capture_traced(traced: Traced) -> Captured:
-    """The ONNX model of a traced graph; see `capture`."""
+    """Return the ONNX model of a traced graph; see `capture`."""
     return capture(traced.aten, traced.inputs, traced.static)
 
 
 def read_captured(captured: Captured) -> Program:
-    """The graph of a captured model. Large constants count as weights: they never change."""
+    """Return the graph of a captured model. Large constants count as weights: they never change."""
     return read(captured.model, captured.static_inputs | captured.constants.keys())
 
 
 def make_job(traced: Traced) -> Job:
-    """Capture and read.
+    """Capture a traced graph and read the model.
 
     Raises:
         CaptureError: see `capture`.
@@ -64,7 +64,7 @@ def make_job(traced: Traced) -> Job:
 
 
 def jobs_of(model: Callable[..., object], example_inputs: ExampleInputs) -> list[Job]:
-    """The graphs of one call of a model: one, or several where Dynamo breaks it.
+    """Return the graphs of one call of a model: several if Dynamo breaks it.
 
     Args:
         model: a module in eval mode, or a function of tensors.
@@ -72,7 +72,7 @@ def jobs_of(model: Callable[..., object], example_inputs: ExampleInputs) -> list
 
     Raises:
         UnsupportedError: the model is in training mode.
-        CaptureError: a graph would be left alone, or there is none.
+        CaptureError: a graph must not be rewritten, or there is none.
         RlOptError: a graph cannot be captured or read.
     """
     jobs: list[Job] = []
@@ -87,10 +87,10 @@ def jobs_of(model: Callable[..., object], example_inputs: ExampleInputs) -> list
 
 
 def graph_of(model: Callable[..., object], example_inputs: ExampleInputs) -> _C.Graph:
-    """The core's graph of one call of a model, before any substitution.
+    """Return the core's graph of one call of a model, before any substitution.
 
     Raises:
-        CaptureError: Dynamo breaks the model into several graphs; else as `jobs_of`.
+        CaptureError: Dynamo breaks the model into several graphs; for other reasons see `jobs_of`.
     """
     jobs = jobs_of(model, example_inputs)
     if len(jobs) != 1:

@@ -1,7 +1,7 @@
-"""Finds what AOTAutograd made of `linear`: view, mm or addmm of a transposed weight, view back.
+"""Finds the form in which AOTAutograd writes `linear`: view, mm or addmm of a transposed weight, view back.
 
 ONNX's MatMul takes operands of any rank, so the two views only hide the product from its neighbours. They are
-undone here, which gives the form the public exporter gives to `linear`.
+undone here, which gives the form that the public exporter gives to `linear`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Linear:
         x: the operand before it was flattened, [..., in].
         weight: the matrix, [in, out].
         bias: [out], or None.
-        members: the fx nodes it consists of, in order; the last one has the result [..., out].
+        members: the fx nodes it consists of, in order; the last one yields the result [..., out].
     """
 
     x: torch.fx.Node
@@ -35,7 +35,7 @@ class Linear:
 
 
 def find_linears(graph: torch.fx.Graph) -> dict[torch.fx.Node, Linear]:
-    """Returns the hidden linears of a graph, by the view that has their result."""
+    """Returns the hidden linears of a graph, by the view that yields their result."""
     found: dict[torch.fx.Node, Linear] = {}
     for node in graph.nodes:
         linear = _match(node)
@@ -45,7 +45,7 @@ def find_linears(graph: torch.fx.Graph) -> dict[torch.fx.Node, Linear]:
 
 
 def transposed_weight(product: torch.fx.Node) -> torch.fx.Node | None:
-    """Returns w of `addmm(bias, x, t(w))`, the form that is one Gemm, where the node is one."""
+    """Returns w if the node is `addmm(bias, x, t(w))`, which is a single Gemm; None otherwise."""
     if product.target is not _aten.addmm.default or product.kwargs:
         return None
     bias, x, transposed = product.args

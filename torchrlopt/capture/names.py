@@ -1,7 +1,7 @@
-"""Which ATen calls the values and nodes of a cleaned-up model stand for, by name.
+"""Relates the values and nodes of a cleaned-up model to ATen calls, by name.
 
-The executors that run ATen put the original call back where nothing was rewritten. These tables say which
-call that is, and where each of its operands is found in the model.
+The executors that run ATen restore the original call for every node that was not rewritten. These tables say
+which call that is, and where in the model to find each of its operands.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from torchrlopt.capture.walk import Walker
 from torchrlopt.ops.onnx_types import Dim, dim_of
 from torchrlopt.torch_private.operators import base_name
 
-# ATen operators that refuse, or return something else, when their input is laid out in another way.
+# ATen operators that fail, or return something else, if their input has another memory layout.
 _STRIDE_SENSITIVE = {"view", "_unsafe_view", "as_strided"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Names:
-    """The side tables of a `Captured`; see there.
+    """The side tables of a `Captured`, which documents them.
 
     Attributes:
         inputs: names of the model's inputs.
         values: ONNX value -> fx node it is the output of.
         fx_values: fx node -> ONNX value equal to it.
         origins: ONNX node -> fx node.
-        groups: fx node -> the fx nodes to put back for it, where that is more than itself.
+        groups: fx node -> the fx nodes to restore for it, if that is more than itself.
     """
 
     inputs: frozenset[str]
@@ -41,7 +41,7 @@ class Names:
 
 
 def relate_names(gm: torch.fx.GraphModule, walker: Walker, model: ir.Model, cleaned: Cleaned) -> Names:
-    """Builds the tables for the values and nodes that the clean-up has left."""
+    """Builds the tables for the values and nodes that remain after the clean-up."""
     fx_nodes = {node.name: node for node in gm.graph.nodes}
     live = {str(value.name) for value in model.graph.inputs}
     live.update(str(value.name) for node in model.graph for value in node.outputs)
@@ -90,7 +90,7 @@ def _is_fx_output(name: str, fx_nodes: dict[str, torch.fx.Node]) -> bool:
 def _can_be_put_back(
     members: tuple[str, ...], fx_nodes: dict[str, torch.fx.Node], fx_values: dict[str, str]
 ) -> bool:
-    """Returns whether every operand of these ATen calls is at hand, in a layout that they accept."""
+    """Returns whether every operand of these ATen calls is available, in a layout that they accept."""
     for member in members:
         node = fx_nodes[member]
         for source in node_inputs(node):

@@ -1,6 +1,6 @@
 """Opaque nodes: an ATen operator without a translation, kept as one node of our own domain.
 
-The node holds the fx node's name, so that the eager executor can put the original call back verbatim.
+The node holds the fx node's name, so that the eager executor can restore the original call verbatim.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def emit_opaque(
     Args:
         g: the builder.
         node: the fx node.
-        environment: ONNX values by fx name; what has none (a subgraph, None) is no input.
-        types: dtype and dims of each element of its result, None for what is no tensor or scalar.
+        environment: ONNX values by fx name; an argument without one (a subgraph, None) is not an input.
+        types: dtype and dims of each element of its result, None for one that is neither tensor nor scalar.
 
     Returns:
         Its outputs, one per element of `types`.
 
     Raises:
-        CaptureError: it has nothing to return, or takes a whole tuple.
+        CaptureError: it returns nothing, or takes a whole tuple.
     """
     typed = [known for known in types if known is not None]
     if not typed:
@@ -70,14 +70,14 @@ def emit_effect(
     types: tuple[tuple[torch.dtype, Dims] | None, ...],
     before: ir.Value | None,
 ) -> tuple[list[ir.Value | None], ir.Value]:
-    """Emits the opaque node of a call that is made for its effect, and its token.
+    """Emits the opaque node of a call that is made for its side effect, and its token.
 
     Args:
         g: the builder.
         node: the fx node.
-        environment: ONNX values by fx name; what has none (a subgraph, None) is no input.
-        types: dtype and dims of each element of its result, None for what is no tensor or scalar.
-        before: token of the call that has to come before it, None for the first.
+        environment: ONNX values by fx name; an argument without one (a subgraph, None) is not an input.
+        types: dtype and dims of each element of its result, None for one that is neither tensor nor scalar.
+        before: token of the preceding call, None for the first.
 
     Returns:
         Its outputs, one per element of `types`, and its token.

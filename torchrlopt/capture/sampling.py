@@ -1,4 +1,4 @@
-"""Fresh inputs for the check: of the kind of the user's own, fewer of them, or made from types alone."""
+"""Inputs for the check: random ones like the user's, extreme ones, smaller batches, or from types alone."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import torch
 
 from torchrlopt.torch_private.pytree import tree_leaves
 
-_SYMBOL_SIZE = 3  # what a symbolic dimension is taken to be where there is no example
+_SYMBOL_SIZE = 3  # the assumed size of a symbolic dimension without an example
 _BATCHES = (4, 6, 8, 16)
-"""Batches that are tried, for what a graph asks of its sizes, such as to be even."""
+"""Batch sizes to try; a graph may have constraints on its sizes, such as being even."""
 _Sizes = dict[Any, int]
-"""What symbols stand for."""
+"""The sizes of symbols."""
 
 
 def random_inputs(examples: Sequence[Any], static: Collection[int], seed: int) -> list[Any]:
-    """Inputs like the examples, with other values.
+    """Return inputs like the examples, with other values.
 
-    Floating point inputs keep mean, spread and sign of the example; integer, bool and mask-like inputs (only
-    0, 1 or values that are not finite) keep their set of values, shuffled. Weights keep their values, except
-    those that are constant (a zero bias, a LoRA matrix at its start), which would hide errors: they get
-    a little noise. Numbers (symbolic sizes) stay.
+    Floating point inputs keep the mean, spread and sign of the example; integer, bool and mask-like inputs
+    (only 0, 1 or non-finite values) keep their set of values, shuffled. Weights keep their values, except
+    constant ones (a zero bias, a LoRA matrix at its start), which would hide errors: they get a little noise.
+    Numbers (symbolic sizes) stay.
 
     Args:
         examples: inputs of the graph, in order.
@@ -50,14 +50,14 @@ def random_inputs(examples: Sequence[Any], static: Collection[int], seed: int) -
 
 
 def _jittered(weight: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """The weight itself, or with noise in [0, 0.1) added where it is constant.
+    """Return the weight itself, or with noise in [0, 0.1) added if it is constant.
 
-    The very object: what an executor has packed for it serves the calls after the check, too.
+    It is the same object: what an executor has packed for it also serves the calls after the check.
     """
     if not weight.is_floating_point() or weight.dim() == 0:
         return weight
     values = weight.detach()
-    # Mostly the two ends are enough to tell, without a pass over all of it; an embedding begins with zeros.
+    # Comparing the two ends is mostly enough, without a pass over all of it; an embedding begins with zeros.
     start, end = values[(0,) * (weight.dim() - 1)][:64], values[(-1,) * weight.dim()]
     if not bool((start == end).all()) or not bool((values == end).all()):
         return weight
@@ -66,7 +66,7 @@ def _jittered(weight: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _like(example: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """A tensor of the example's type, strides and kind of values."""
+    """Return a tensor of the example's type, strides and kind of values."""
     example = example.detach()
     wide = example.double() if example.is_floating_point() else None
     if wide is None or (bool(((wide == 0) | (wide == 1) | ~wide.isfinite()).all()) and example.numel() > 1):
@@ -80,7 +80,7 @@ def _like(example: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _with_layout(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """The values in the strides of `like`, which may overlap (an expanded tensor)."""
+    """Return the values in the strides of `like`, which may overlap (an expanded tensor)."""
     if values.stride() == like.stride():
         return values
     extent = 1 + sum((size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True))
@@ -95,8 +95,8 @@ def _with_layout(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 # ---- extreme inputs
 
 _OFFSET, _WIDE, _OUTLIER = 1e3, 30.0, 1e4
-"""In spreads of the usual inputs. 16-bit images and coordinates have offsets of thousands; at 30 a sigmoid, a
-softplus and their like are in their tails.
+"""In spreads of the usual inputs. 16-bit images and coordinates have offsets of thousands; at 30, a sigmoid,
+a softplus and the like are in their tails.
 """
 
 _LANES = 4
@@ -105,20 +105,20 @@ _LANES = 4
 def extreme_inputs(
     examples: Sequence[Any], usual: Sequence[Any], static: Collection[int]
 ) -> list[Any] | None:
-    """Inputs whose rows are extreme, each in another way.
+    """Return inputs whose rows are extreme in different ways.
 
-    The first dimension with four or more indices is divided in four: numbers far from zero for their spread;
-    numbers that are spread widely, with constant rows among them; usual ones next to an outlier channel, a
-    mask of 0 and 1, and one number that is larger than all others; and tiny ones. Where the examples' numbers
+    The first dimension with four or more indices is divided in four: numbers far from zero relative to their
+    spread; widely spread numbers, with constant rows among them; usual ones next to an outlier channel, a
+    mask of 0 and 1, and one number that is larger than all others; and tiny ones. If the examples' numbers
     are in [0, 1], so are these: they may be probabilities.
 
     Args:
         examples: the user's inputs, or a part of them.
-        usual: `random_inputs` like them; what is not changed is taken from here.
+        usual: `random_inputs` like them, from which unchanged values are taken.
         static: positions of the weights.
 
     Returns:
-        None where no input has numbers that can be so.
+        None if no input can be made extreme.
     """
     extreme = list(usual)
     is_changed = False
@@ -138,7 +138,7 @@ def _is_mask(example: torch.Tensor) -> bool:
 
 
 def _extreme(usual: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
-    """Extreme numbers in the strides of the usual ones."""
+    """Return extreme numbers in the strides of the usual ones."""
     low, high = float(example.min()), float(example.max())
     is_unit = low >= 0 and high <= 1
     values = usual.double()
@@ -162,7 +162,7 @@ def _extreme(usual: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
 
 
 def num_elements(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> int:
-    """How many numbers a graph reads and makes for inputs; those of unknown size are left out."""
+    """Count the numbers that a graph reads and makes for the inputs; those of unknown size are left out."""
     nodes = graph.graph.find_nodes(op="placeholder")
     sizes = _sizes_of([node.meta.get("val") for node in nodes], inputs)
     number = functools.cache(lambda expression: _number_of(expression, sizes))
@@ -178,7 +178,7 @@ def num_elements(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> int:
 
 
 def sampled_size(dim: int | torch.SymInt) -> int:
-    """What a dimension is taken to be where there is no example, each of its symbols as `_SYMBOL_SIZE`."""
+    """The assumed size of a dimension without an example, with each of its symbols as `_SYMBOL_SIZE`."""
     if isinstance(dim, int):
         return dim
     expression = dim.node.expr
@@ -191,18 +191,18 @@ def sampled_size(dim: int | torch.SymInt) -> int:
 def reduced_inputs(
     graph: torch.fx.GraphModule, inputs: Sequence[Any], static: Collection[int]
 ) -> list[Any] | None:
-    """The first rows of the inputs, in the strides that the graph gives them.
+    """Return the first rows of the inputs, in the strides that the graph gives them.
 
-    A graph whose sizes are symbols is right for all sizes that its guards allow. A float64 run of a few rows
-    says as much of it as one of the user's whole batch, and takes a fraction of its time and memory.
+    A graph whose sizes are symbols is right for all sizes that its guards allow. A float64 run on a few rows
+    says as much about it as one on the user's whole batch, and takes a fraction of its time and memory.
 
     Args:
         graph: an ATen graph with `meta["val"]`, traced for these inputs.
         inputs: its inputs in order: tensors, and ints for symbolic sizes.
-        static: positions of the weights, which stay as they are.
+        static: positions of the weights, which stay unchanged.
 
     Returns:
-        None where there is no free first dimension that is larger, or no smaller size fits.
+        None if there is no free first dimension that is larger, or no smaller size fits.
     """
     fakes = [node.meta.get("val") for node in graph.graph.find_nodes(op="placeholder")]
     if len(fakes) != len(inputs) or any(
@@ -222,7 +222,7 @@ def reduced_inputs(
 
 
 def _sizes_of(fakes: Sequence[Any], inputs: Sequence[Any]) -> _Sizes:
-    """What the symbols of placeholders stand for."""
+    """Return the sizes of the symbols of placeholders."""
     sizes: _Sizes = {}
     for fake, example in zip(fakes, inputs, strict=True):
         if isinstance(fake, torch.Tensor):
@@ -240,7 +240,7 @@ def _has_symbols(fake: torch.Tensor) -> bool:
 
 
 def _is_allowed(shape_env: Any, sizes: _Sizes) -> bool:
-    """Whether these sizes keep to what was asked while the graph was traced."""
+    """Whether these sizes satisfy the guards of the trace."""
     for symbol, size in sizes.items():
         span = shape_env.var_to_range.get(symbol)
         if span is not None and not span.lower <= size <= span.upper:
@@ -250,7 +250,7 @@ def _is_allowed(shape_env: Any, sizes: _Sizes) -> bool:
 
 
 def _cut(fakes: Sequence[Any], inputs: Sequence[Any], sizes: _Sizes) -> list[Any] | None:
-    """The inputs in these sizes; None where one of them is not a part of what there is."""
+    """Cut the inputs to these sizes; None if one of them would not be a part of the example."""
     cut: list[Any] = []
     for fake, example in zip(fakes, inputs, strict=True):
         if not isinstance(fake, torch.Tensor):
@@ -272,13 +272,13 @@ def _cut(fakes: Sequence[Any], inputs: Sequence[Any], sizes: _Sizes) -> list[Any
         part = example.detach()[tuple(slice(size) for size in shape)]
         held = torch.empty_strided(shape, strides, dtype=example.dtype, device=example.device)
         if held.untyped_storage().nbytes() < part.nbytes:
-            return None  # elements share memory, and cannot be written to one by one
+            return None  # elements share memory, and cannot be written to separately
         cut.append(held.copy_(part))
     return cut
 
 
 def _number(value: Any, sizes: _Sizes) -> int | None:
-    """The value of a size or a stride; None where it hangs on something else."""
+    """Return the value of a size or a stride; None if it depends on an unknown symbol."""
     if not isinstance(value, torch.SymInt):
         return value if isinstance(value, int) else None
     return _number_of(value.node.expr, sizes)

@@ -1,7 +1,7 @@
-"""Which tensors lie in the same memory, so that writing to one changes the other.
+"""Finds tensors that share memory, so that writing to one changes the other.
 
-A stage that computes outputs one by one would give each memory of its own, also where several are views of
-one value. So that value becomes an output too, and every executor takes the views of it as the original does.
+A stage that computes outputs one by one would give each its own memory, even if several are views of one
+value. So that value becomes an output too, and every executor takes its views as the original does.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ aten = torch.ops.aten
 
 
 def with_bases(graph: fx.GraphModule) -> tuple[fx.GraphModule, int]:
-    """The graph with more outputs: what others that have elements in common are views of.
+    """Add outputs to the graph: the values that overlapping outputs are views of.
 
     Args:
         graph: functional, with fake values; not changed.
 
     Returns:
-        The graph itself where there is nothing to add, else a copy; and the number of outputs at its end that
-        the original does not return.
+        The graph itself if there is nothing to add, else a copy; and the number of added outputs, which are
+        at the end.
     """
     (output,) = graph.graph.find_nodes(op="output")
     added = _bases(output.all_input_nodes)
@@ -43,7 +43,7 @@ def with_bases(graph: fx.GraphModule) -> tuple[fx.GraphModule, int]:
 
 
 def _bases(outputs: Iterable[fx.Node]) -> list[fx.Node]:
-    """Values that are no outputs and that overlapping outputs are views of, in the order of these."""
+    """Return the values that overlapping outputs are views of and that are not outputs, in output order."""
     views: dict[fx.Node, list[torch.Tensor]] = {}
     returned = list(outputs)
     for node in returned:
@@ -54,7 +54,7 @@ def _bases(outputs: Iterable[fx.Node]) -> list[fx.Node]:
 
 
 def _overlaps(base: fx.Node, values: list[torch.Tensor]) -> bool:
-    """Whether a place in memory belongs to two elements of these views."""
+    """Whether two elements of these views share a place in memory."""
     if not isinstance(base.meta.get("val"), torch.Tensor):
         return False
     if any(value.layout is not torch.strided for value in values):
@@ -65,7 +65,7 @@ def _overlaps(base: fx.Node, values: list[torch.Tensor]) -> bool:
 
 
 def _plain(value: torch.Tensor) -> torch.Tensor:
-    """The same place in a memory without data, with the sizes that the graph was traced with."""
+    """Return a tensor without data at the same place in memory, with the sizes of the trace."""
     sizes, strides = ([hint(each) for each in those] for those in (value.shape, value.stride()))
     first = hint(value.storage_offset())
     length = 1 + first + sum((size - 1) * step for size, step in zip(sizes, strides, strict=True))
@@ -73,7 +73,7 @@ def _plain(value: torch.Tensor) -> torch.Tensor:
 
 
 def base_of(node: fx.Node) -> fx.Node:
-    """The node whose memory a node's value may lie in: itself, unless it is a view."""
+    """Return the node whose memory a node's value may lie in: itself, unless it is a view."""
     while node.op == "call_function":
         sources = node.all_input_nodes
         if not sources or not _may_be_view(node):
@@ -83,11 +83,11 @@ def base_of(node: fx.Node) -> fx.Node:
 
 
 class NewMemory:
-    """What a graph calls that is no operator, and none of whose results shares memory with anything."""
+    """Base class of callables in a graph that are not operators, and whose results never share memory."""
 
 
 def gives_new_memory(node: fx.Node) -> bool:
-    """True for such a call; of operators the schema says so."""
+    """True for a call of a `NewMemory`; for operators, the schema says so."""
     return isinstance(node.target, NewMemory)
 
 
@@ -108,7 +108,7 @@ def _may_be_view(node: fx.Node) -> bool:
 
 
 def is_apart(value: torch.Tensor) -> bool:
-    """Whether no two elements lie in one place but those along an expanded axis."""
+    """Whether no two elements share a place in memory, except along an expanded axis."""
     reach = 1  # of the axes with smaller strides
     axes = [(hint(stride), hint(size)) for size, stride in zip(value.shape, value.stride(), strict=True)]
     for stride, size in sorted(axes):
@@ -129,10 +129,10 @@ def hint(size: Any) -> int:
 
 
 def overlaps(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[str | None]:
-    """For each output the first input or earlier output that some of its elements belong to as well.
+    """Return, for each output, the first input or earlier output that shares some of its elements.
 
-    Two rows of one matrix lie in one storage and have no element in common: nobody can tell them from two
-    tensors of their own.
+    Two rows of a matrix lie in the same storage and share no element: they are indistinguishable from two
+    separate tensors.
     """
     by_storage: dict[int, list[tuple[str, torch.Tensor]]] = {}
     named = [(f"input {i}", tensor) for i, tensor in enumerate(inputs)]
@@ -151,10 +151,10 @@ def overlaps(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[str | None]:
 
 
 def any_overlap(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether two of the tensors, which belong to one storage, have bytes in common; in one pass over them.
+    """Whether any two of the tensors, all in one storage, have bytes in common; in one pass over them.
 
     Args:
-        tensors: with elements each; they may be without data.
+        tensors: each with elements; they may be without data.
     """
     ranges = sorted(map(_bytes, tensors))
     if all(last <= first for (_, last), (first, _) in itertools.pairwise(ranges)):
@@ -176,7 +176,7 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     (first_a, last_a), (first_b, last_b) = _bytes(a), _bytes(b)
     if last_a <= first_b or last_b <= first_a:
         return False
-    if a.element_size() != b.element_size():  # two numbers in one, and the like
+    if a.element_size() != b.element_size():  # for example two numbers viewed as one
         return True
     for one, (first, last), (start, end) in (
         (a, (first_a, last_a), (first_b, last_b)),
@@ -184,7 +184,7 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     ):
         if aten.is_non_overlapping_and_dense.default(one) and (first <= start < last or first < end <= last):
             return True
-    # Ranges that overlap may be rows and columns that take turns.
+    # Overlapping ranges may still be interleaved rows and columns.
     first = min(first_a, first_b) // a.element_size()
     taken = torch.zeros(max(last_a, last_b) // a.element_size() - first, dtype=torch.bool)
     _places(taken, a, first).fill_(True)
@@ -192,13 +192,13 @@ def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _places(taken: torch.Tensor, tensor: torch.Tensor, first: int) -> torch.Tensor:
-    """A tensor's own places among those of its storage from `first` on; expanded axes count once."""
+    """Return a tensor's places within its storage from `first` on; expanded axes count once."""
     sizes = [1 if stride == 0 else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
     return taken.as_strided(sizes, tensor.stride(), int(tensor.storage_offset()) - first)
 
 
 def _bytes(tensor: torch.Tensor) -> tuple[int, int]:
-    """The first byte of the tensor in its storage, and the one behind its last."""
+    """Return the tensor's first byte in its storage, and the one behind its last."""
     first = int(tensor.storage_offset())
     last = first + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     return first * tensor.element_size(), (last + 1) * tensor.element_size()

@@ -1,6 +1,6 @@
-"""Where the user wrote what was captured, by Dynamo's notes: line and module of nodes, names of inputs.
+"""Finds the user's source of a captured graph in Dynamo's metadata: lines, modules and input names.
 
-What is kept is small and refers to nothing: a line that made many nodes is one object.
+The result is small and holds no references: all nodes of one line share one object.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOT_THE_USERS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[1
 
 
 def sources_of(captured: Captured) -> Mapping[str, Source]:
-    """The source of each ONNX node that stands for one call, by the node's name."""
+    """Return the source of each ONNX node that stands for one call, by the node's name."""
     nodes = {node.name: node for node in captured.aten.graph.nodes}
     known: dict[Source, Source] = {}
     found = {}
@@ -43,7 +43,7 @@ def sources_of(captured: Captured) -> Mapping[str, Source]:
 
 
 def _source_of(meta: Mapping[str, Any]) -> Source | None:
-    """The innermost line that is neither torch's nor ours; None where no line and no module is known."""
+    """Return the innermost line that is not torch's or ours; None if neither line nor module is known."""
     frames = [
         frame
         for frame in _FRAME.finditer(meta.get("stack_trace") or "")
@@ -58,12 +58,12 @@ def _source_of(meta: Mapping[str, Any]) -> Source | None:
 
 
 def _path_of(name: str) -> str:
-    """A module's path as `named_modules` has it."""
+    """Return a module's path as in `named_modules`."""
     return _ROOT.sub("", _CHILD.sub(r".\1", name))
 
 
 def input_names(gm: torch.fx.GraphModule, num_lifted: int) -> tuple[str, ...]:
-    """Names of the inputs that an ATen graph of Dynamo's graph has, in the user's words.
+    """Return the user's names of the inputs of the ATen graph made from Dynamo's graph.
 
     Args:
         gm: Dynamo's graph.
@@ -76,7 +76,7 @@ def input_names(gm: torch.fx.GraphModule, num_lifted: int) -> tuple[str, ...]:
 
 
 def _input_name(source: Any, name: str) -> str:
-    """What Dynamo found an input by, as the user would write it; `name` where it does not say."""
+    """Return an input's name as the user would write it; `name` if Dynamo does not know its source."""
     found = getattr(source, "name", None)
     if not isinstance(found, str):
         return name
@@ -86,7 +86,7 @@ def _input_name(source: Any, name: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _short(file: str) -> str:
-    """A file as it is imported: without the longest folder that modules are looked for in."""
+    """Return a file as it is imported: relative to the longest matching folder of `sys.path`."""
     folders = [f"{Path(folder).absolute()}/" for folder in sys.path]
     best = max((folder for folder in folders if file.startswith(folder)), key=len, default="")
     return file[len(best) :] if best else "/".join(Path(file).parts[-2:])

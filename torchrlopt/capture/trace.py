@@ -1,7 +1,7 @@
-"""The one door through which models come in: Dynamo's graph becomes a `Traced` inference graph.
+"""The entry point for every model: Dynamo's graph becomes a `Traced` inference graph.
 
-The backend, `explain`, the profile, the baselines and the training all come through here, so that all of them
-plan the very graph that runs.
+The backend, `explain`, the profile, the baselines and the training all use it, so that all of them plan the
+very graph that runs.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class Traced:
     """One inference graph with the real inputs that it was traced for.
 
     Attributes:
-        aten: the functional ATen graph that AOTAutograd hands to its inference compiler, with more outputs
-            where some share memory; nobody changes it.
+        aten: the functional ATen graph that AOTAutograd passes to its inference compiler, with more outputs
+            if some share memory; never changed.
         inputs: its inputs in order: tensors (weights among them), and ints for symbolic sizes.
         static: positions of the weights.
         mutated: positions of the inputs that AOTAutograd writes to after a call.
         num_lifted: how many of the first inputs are weights that Dynamo's graph holds as attributes, so that
             no call passes them.
-        names: of the inputs in the user's words, such as "encoder.weight"; empty where they are not known.
-        autocast: what the caller had on, see `aot.autocast_state`. Its casts are in the ATen graph; where
-            there are none, as in a model that has the dtype already, the original takes time to see that.
-        num_added: how many outputs at the end nobody is given, see `sharing.with_bases`.
+        names: the user's names of the inputs, such as "encoder.weight"; empty if not known.
+        autocast: the caller's autocast, see `aot.autocast_state`. Its casts are in the ATen graph; even if
+            there are none, as in a model that already has the dtype, the original spends time on the test.
+        num_added: how many outputs at the end are not returned to the caller, see `sharing.with_bases`.
     """
 
     aten: torch.fx.GraphModule
@@ -73,16 +73,16 @@ class Traced:
 
     @functools.cached_property
     def device(self) -> torch.device:
-        """Where the graph's tensors are."""
+        """The device of the graph's tensors."""
         return device_of(self.aten)
 
     @functools.cached_property
     def sizes(self) -> dict[str, int]:
-        """The sizes that the graph's symbols stand for in these inputs."""
+        """The sizes that the graph's symbols have for these inputs."""
         return symbol_sizes(self.aten, self.inputs)
 
     def own_inputs(self) -> list[Any]:
-        """The inputs for one call, with new copies in the place of those that it writes to."""
+        """Return the inputs for one call, with fresh copies of those that it writes to."""
         return [aot.copy_of(x) if i in self.mutated else x for i, x in enumerate(self.inputs)]
 
 
@@ -97,15 +97,15 @@ def trace(
     Args:
         gm: Dynamo's graph; not changed.
         example_inputs: its inputs: real tensors and SymInts.
-        answer: given the traced graph, outside of any tracing mode and without gradients. Returns a boxed
-            callable over the inputs of the ATen graph, or None for the graph unchanged.
-        leave: told the reason instead where the graph is to be left alone.
+        answer: called with the traced graph, outside of any tracing mode and without gradients. Returns a
+            boxed callable over the inputs of the ATen graph, or None for the graph unchanged.
+        leave: called with the reason instead if the graph must not be rewritten.
 
     Returns:
         A callable with the signature of `gm`.
 
     Raises:
-        CaptureError: AOTAutograd cannot trace the graph. What `answer` raises passes unchanged.
+        CaptureError: AOTAutograd cannot trace the graph. Exceptions of `answer` pass unchanged.
     """
     if aot.records_gradients(gm, example_inputs):
         leave(RECORDS_GRADIENTS)
@@ -120,7 +120,7 @@ def trace(
         whole.enter_context(whole_operators())
 
         def compile_inference(aten: torch.fx.GraphModule, fakes: Sequence[Any]) -> Callable[..., Any] | None:
-            whole.close()  # other compilers that run from here on see PyTorch as it is
+            whole.close()  # other compilers that run from here on see PyTorch unmodified
             static, mutated = aot.input_roles()
             weights = aot.lifted_weights()
             inputs, reason = aot.real_inputs([*weights, *examples], fakes)
@@ -157,13 +157,13 @@ def visit(
     answer: Callable[[Traced], None],
     leave: Callable[[str], None],
 ) -> None:
-    """Call a model once, as it is, and show every graph of that call.
+    """Call a model once, unchanged, and pass on every graph of that call.
 
     Args:
         model: a module in eval mode, or a function of tensors.
         example_inputs: arguments of the call.
-        answer: given each graph.
-        leave: told the reason for each graph that would be left alone.
+        answer: called with each graph.
+        leave: called with the reason for each graph that would not be rewritten.
 
     Raises:
         UnsupportedError: the model is in training mode.
@@ -191,7 +191,7 @@ def refuse_training(model: Callable[..., Any]) -> None:
 
 
 def call(function: Callable[..., Any], example_inputs: ExampleInputs) -> Any:
-    """Call a compiled function; our own errors come out of Dynamo's as they are."""
+    """Call a compiled function; our own errors are unwrapped from Dynamo's."""
     try:
         if isinstance(example_inputs, Mapping):
             return function(**example_inputs)
@@ -208,16 +208,16 @@ _serial = itertools.count()
 
 
 def isolated(model: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that calls the model and shares nothing with others in Dynamo's books.
+    """Return a function that calls the model and shares no Dynamo state with others.
 
     Dynamo counts recompilations per code object and gives up at 8, and it remembers by name and line which
-    sizes have varied: every model gets a code object and a name of its own. What Dynamo has compiled of the
-    code goes with the function.
+    sizes have varied: so every model gets its own code object and name. Dynamo's compiled code is freed with
+    the function.
     """
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        # What takes keywords of any name may go through them in their order, which Dynamo guards only where
-        # the function that it compiles does so itself, and by `keys`, not by iterating over the dict.
+        # A function with **kwargs may iterate over them in order. Dynamo guards that order only if the
+        # compiled function itself reads it, and through `keys`, not by iterating over the dict.
         list(kwargs.keys())
         return model(*args, **kwargs)
 

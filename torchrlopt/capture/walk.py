@@ -1,8 +1,8 @@
-"""Walks the ATen graph once and turns every call into ONNX nodes.
+"""Walks the ATen graph once and translates every call into ONNX nodes.
 
-A call whose result never changes becomes a constant. For any other, three translators are asked in turn: the
-one for linear layers, our own of that operator, and torch's exporter. What none of them translates becomes an
-opaque node, and so does a call that is made for its effect.
+A call whose result never changes becomes a constant. For any other, three translators are tried in order: the
+one for linear layers, our own for that operator, and torch's exporter. If none of them succeeds, it becomes
+an opaque node; so does a call that is made for its side effect.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ class Walker:
 
     Attributes:
         builder: the ONNX nodes made so far.
-        environment: what each fx node became, by fx name; a list for a tuple, None for what has no value.
+        environment: the ONNX values of each fx node, by fx name; a list for a tuple, None if there is no
+            value.
         constants: large constants by name of their graph input.
         origins: name of an ONNX node -> fx node it was made from.
-        groups: fx node -> all fx nodes that its ONNX nodes stand for, where it is more than itself.
-        token: token of the last call with an effect, None where the graph has none.
+        groups: fx node -> all fx nodes that its ONNX nodes stand for, if that is more than itself.
+        token: token of the last call with a side effect, None if the graph has none.
     """
 
     def __init__(self, gm: torch.fx.GraphModule) -> None:
@@ -92,7 +93,7 @@ class Walker:
         if tensor.numel() <= MAX_CONSTANT_ELEMENTS and not tensor.is_complex():
             value = self.builder.constant(tensor, name=node.name)
         elif _is_uniform(tensor):
-            # Zeros and ones broadcast wherever they are used; the clean-up drops the Expand there.
+            # Zeros and ones broadcast to any user; the clean-up drops the Expand there.
             scalar = self.builder.constant(tensor.reshape(-1)[0])
             value = self.builder.op("Expand", scalar, self.builder.ints(dims), dims=dims)
             self.builder.close_group(node.name, value, [(tensor.dtype, dims)])
@@ -114,7 +115,7 @@ class Walker:
         if not node.users and not is_effect:
             self.environment[node.name] = None
             return
-        # Of a call without a result, the tracer may record nothing.
+        # For a call without a result, the tracer may record nothing.
         meta: Any = meta_of(node) if node.users else node.meta.get("val")
         several = isinstance(meta, tuple | list)
         types: Types = tuple(type_of_meta(item) for item in meta) if several else (type_of_meta(meta),)
@@ -125,7 +126,7 @@ class Walker:
             self._dim_values.setdefault(dim_of(meta), values)
 
     def _keep(self, target: Target, several: bool) -> ir.Value | list[ir.Value | None] | None:
-        """Emits a call with an effect as it is, behind the one before it."""
+        """Emits a call with a side effect unchanged, after the previous one."""
         node = target.node
         made, self.token = emit_effect(self.builder, node, self.environment, target.types, self.token)
         if not several and made[0] is not None:
@@ -196,8 +197,8 @@ class Walker:
         return translator(self.builder, target, *map(self._argument, target.node.args))
 
     def _by_exporter(self, target: Target) -> Result | None:
-        # What a direct translation refused is special, and the exporter overlooks such things (it drops a
-        # pool's divisor_override, for one).
+        # A form that our own translation rejects is special, and the exporter ignores such things (for
+        # example a pool's divisor_override).
         known = str(target.node.target).removeprefix("aten.") in TABLE
         if known or _is_complex(target) or _is_random(target.node):
             return None

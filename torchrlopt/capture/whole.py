@@ -1,15 +1,15 @@
 """Keeps operators whole while AOTAutograd traces.
 
-torch registers Python kernels that take interpolation apart into index arithmetic and gathers before any
-backend sees it, and two activations into comparisons, which runs many times slower than the operator itself.
-While a trace is going on inside `whole_operators()` those kernels are out of the way. `F.interpolate` calls
-overloads that take sizes or factors; what would be left of those are kernels in C++ that take no symbolic
-sizes, so ours stand in for them.
+torch registers Python kernels that decompose interpolation into index arithmetic and gathers before any
+backend sees it, and two activations into comparisons, which is many times slower than the operator itself.
+Inside `whole_operators()` those kernels are removed. `F.interpolate` calls overloads that take sizes or
+factors; without the Python kernels only C++ ones would be left, which take no symbolic sizes, so ours replace
+them.
 
-`torch.roll` of a channels_last tensor is one as well (on the CPU it is a concatenation), while a trace takes
-it for contiguous: the views that it then makes of the result fail, or read other elements. A BatchNorm of a
-transposed tensor is contiguous, and a trace takes it for transposed. `REARRANGED` has both work on contiguous
-tensors, of which a trace knows the results.
+`torch.roll` of a channels_last tensor stays channels_last (on the CPU it is a concatenation), while a trace
+assumes a contiguous result: the views that it then makes fail, or read other elements. A BatchNorm of a
+transposed tensor is contiguous, but a trace assumes a transposed one. `REARRANGED` makes both work on
+contiguous tensors, for which the trace knows the layout of the results.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ REARRANGED: dict[Any, Callable[..., Any]] = {
 }
 """Decompositions for a trace."""
 
-# The table of kernels belongs to the process; traces of several threads may overlap.
+# The kernel table is global to the process; traces of several threads may overlap.
 _lock = threading.Lock()
 _num_inside = 0
 _saved: dict[OpOverload, dict[object, object]] = {}
@@ -72,7 +72,7 @@ _saved: dict[OpOverload, dict[object, object]] = {}
 
 @contextlib.contextmanager
 def whole_operators() -> Iterator[None]:
-    """Within it, each of these operators is traced as one. Threads may overlap and nest."""
+    """Context in which each of these operators is traced as one. Threads may overlap and nest."""
     global _num_inside
     with _lock:
         _num_inside += 1
@@ -88,7 +88,7 @@ def whole_operators() -> Iterator[None]:
 
 
 def _by_size(whole: OpOverload) -> Callable[..., torch.Tensor]:
-    """What an overload that takes sizes or factors does: it calls the one that takes both, size by size."""
+    """Implement an overload that takes sizes or factors, by calling the one that takes both separately."""
 
     def resized(x: torch.Tensor, sizes: Sequence[Any] | None, *others: Any) -> torch.Tensor:
         *flags, factors = others
