@@ -1,1 +1,1 @@
-"""The torch.compile backend: the composer of all stages, the check, and the choice by measurement."""
+"""The torch.compile backend: runs all stages, checks the result, and chooses by measurement."""

@@ -1,7 +1,7 @@
-"""Logs and artefacts of a compilation, for those who look into it.
+"""Logs and artefacts of a compilation, for debugging.
 
-`TORCH_LOGS="torchrlopt"` shows what became of each graph, `TORCH_LOGS="+torchrlopt"` the graphs too, and with
-`TORCH_TRACE=FOLDER` they stand in the trace that `tlparse` makes pages of. Without these nothing is made.
+`TORCH_LOGS="torchrlopt"` logs the outcome for each graph, `TORCH_LOGS="+torchrlopt"` the graphs too, and
+`TORCH_TRACE=FOLDER` adds them to the trace that `tlparse` renders. Otherwise this does nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = logging.getLogger("torchrlopt")
 
 
 def log_graphs(before: _C.Graph, after: _C.Graph) -> None:
-    """The graph that was planned, and what the plan made of it."""
+    """Log the graph before and after the plan."""
     for name, graph in (("before", before), ("after", after)):
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("the graph %s the plan:\n%s", name, graph.canonical_text())
@@ -26,13 +26,13 @@ def log_graphs(before: _C.Graph, after: _C.Graph) -> None:
 
 
 def log_report(report: Report) -> None:
-    """What became of a graph."""
+    """Log the outcome for a graph."""
     logger.info("%s%s", report.summary, f": {report.fallback_reason}" if report.fallback_reason else "")
     _artefact("rlopt_report", "json", report.to_json)
 
 
 def _artefact(name: str, encoding: str, content: Callable[[], str]) -> None:
-    """Never raises: a trace that cannot be written takes no graph away."""
+    """Never raises: a trace that cannot be written must not cost the user the graph."""
     try:
         trace_structured("artifact", lambda: {"name": name, "encoding": encoding}, payload_fn=content)
     except Exception as error:  # noqa: BLE001  # of what the trace is written to

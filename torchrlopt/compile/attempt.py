@@ -1,4 +1,4 @@
-"""One attempt: a job planned for one executor, built, checked and timed.
+"""One attempt: plans a job for one executor, builds, checks and times it.
 
 plan -> write -> lower -> check, consecutive lines of `attempt`; plans may be measured in between.
 """
@@ -35,15 +35,15 @@ logger = logging.getLogger("torchrlopt")
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """What came of an attempt; an entrant of a `judge.faster.Race`.
+    """The result of an attempt; an entrant of a `judge.faster.Race`.
 
     Attributes:
-        options: that it was made with.
+        options: of the attempt.
         journal: what happened.
         run: the rewritten graph; None if the original is kept.
-        timing: of both graphs; None if it failed before, or was not asked for.
+        timing: of both graphs; None if the attempt failed before, or timing was off.
         reason: why the original is kept.
-        save: leaves the files that `save_dir` asks for once more; None if there are none.
+        save: writes the files for `save_dir` again; None if there are none.
     """
 
     options: Options
@@ -60,16 +60,16 @@ class Attempt:
 
 
 Try = Callable[[Options, Journal], Attempt]
-"""Makes an attempt with the plan and the executor that the options name; enters what happens."""
+"""Makes an attempt with the plan and executor named by the options, and records it in the journal."""
 
 
 def attempt(contestant: Contestant, options: Options, journal: Journal) -> Attempt:
     """Make one attempt.
 
     Args:
-        contestant: the graph and what it runs against.
+        contestant: the graph and its original.
         options: plan, executor, check and timing.
-        journal: what happens is entered, also if this raises.
+        journal: records what happens, even if this raises.
 
     Raises:
         RlOptError: a stage failed, or the rewritten graph is wrong.
@@ -100,7 +100,7 @@ def attempt(contestant: Contestant, options: Options, journal: Journal) -> Attem
 
 
 def _finish(contestant: Contestant, planned: Planned, options: Options, journal: Journal) -> Attempt:
-    """Build, check and time what a plan leads to."""
+    """Build, check and time a planned graph."""
     job = contestant.job
     log_graphs(job.program.graph, planned.graph)
     with journal.phase("write"):
@@ -117,7 +117,7 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
     row, policy = registry.row(options.executor), Policy.of(options)
     verified, timing = planned.verified, planned.timing
     if options.verify:
-        # Other executors and frozen weights bind the result to these weights: the check is with these, then.
+        # Other executors and frozen weights bind the result to these weights, so the check uses them.
         holds_for_all = options.weights != "frozen" and row.holds_for_all_weights
         with journal.phase("check"):
             checked = contestant.check.verify(lowered, holds_for_all, verified)
@@ -143,17 +143,17 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
 
 
 def not_faster(timing: Timing, policy: Policy) -> str:
-    """Why the original is kept if the measured gain is too small."""
+    """Return why the original is kept if the measured gain is too small."""
     return f"the rewritten graph is not faster: gain {timing.gain:.3f}, min_gain {policy.min_gain:g}"
 
 
 def folder_of(graph_hash: str, options: Options) -> Path | None:
-    """Where the files of a graph go that the user asked for; None where there was no such wish."""
+    """Return the folder for the files of a graph; None if the user did not ask for files."""
     return None if options.save_dir is None else Path(options.save_dir) / graph_hash[:12]
 
 
 def _save(job: Job, model: onnx_ir.Model, drawing: Drawing, folder: Path) -> None:
-    """Leave both graphs where the user asked for them, under names that say where things come from."""
+    """Save both graphs to the user's folder, under names that show where nodes come from."""
     folder.mkdir(parents=True, exist_ok=True)
     names = ReadableNames(drawing, fresh_prefix(job.program.source))
     for graph, name in ((job.captured.model, "before.onnx"), (model, "after.onnx")):

@@ -1,8 +1,8 @@
-"""The torch.compile backend, and the place where the stages are composed.
+"""The torch.compile backend, which runs the stages.
 
 trace -> capture -> read -> (plan -> write -> lower -> check, for each executor that is tried): the lines of
-`compile_graph`, `_rewrite` and `attempt.attempt`. Whatever fails, or does not pay, leaves the user with the
-graph that came in.
+`compile_graph`, `_rewrite` and `attempt.attempt`. If anything fails, or does not pay, the user gets the
+original graph.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MODES: dict[str | None, dict[str, Any]] = {
     "max-autotune": {"executor": "auto", "cuda_graphs": True},
     "max-autotune-no-cudagraphs": {"executor": "auto"},
 }
-"""The options that torch.compile's modes stand for."""
+"""The options that torch.compile's modes imply."""
 
 
 def rlopt(
@@ -66,8 +66,8 @@ def rlopt(
         gm: Dynamo's graph.
         example_inputs: its inputs, weights among them: real tensors and SymInts.
         options: names and values of `Options`.
-        mode: as torch.compile has them, which passes it on: "reduce-overhead" stands for `cuda_graphs=True`,
-            "max-autotune" for `executor="auto"` with it, "max-autotune-no-cudagraphs" without.
+        mode: torch.compile's, which passes it on: "reduce-overhead" means `cuda_graphs=True`, "max-autotune"
+            adds `executor="auto"` to it, "max-autotune-no-cudagraphs" means `executor="auto"` alone.
 
     Returns:
         A callable that computes what `gm` computes.
@@ -88,7 +88,7 @@ def rlopt(
 
 
 def reset() -> None:
-    """Forget everything kept in memory; called by `torch._dynamo.reset()`."""
+    """Clear everything kept in memory; called by `torch._dynamo.reset()`."""
     MEMORY.clear()
 
 
@@ -102,17 +102,17 @@ rlopt.reset = reset  # type: ignore[attr-defined]  # Dynamo looks for it on the 
 
 @dataclasses.dataclass
 class _Compilation:
-    """One compilation while it goes on: AOTAutograd asks for the graph in the middle of it.
+    """The state of one compilation: AOTAutograd calls back for the graph in the middle of it.
 
     Attributes:
         options: the user's choices.
         journal: what has happened.
         status: which graph runs; calls of the compiled graph change it later.
-        traced: the graph, where it came so far.
-        found: what was chosen, where something was built in this process.
-        compiled: the rewritten graph in the calling convention of AOTAutograd.
-        known: the report of a graph that this process knows.
-        key: of the graph in memory; empty if nobody will ask for it again.
+        traced: the graph, once it is traced.
+        found: the chosen attempt, if something was built in this process.
+        compiled: the rewritten graph in AOTAutograd's calling convention.
+        known: the report of a graph that is in this process's memory.
+        key: of the graph in memory; empty if it is not shared.
         answer_ms: how long AOTAutograd waited for us.
     """
 
@@ -127,15 +127,15 @@ class _Compilation:
     answer_ms: float = 0.0
 
     def report(self) -> Report:
-        """What has happened so far."""
+        """Return the report so far."""
         made = self.journal.report(self.status)
         if self.known is None:
             return made
-        # Another function has this graph: where it was cut, and what this one waited for, is its own.
+        # The graph was compiled for another function: the cut and the phases are this one's own.
         return dataclasses.replace(self.known, phases_ms=made.phases_ms, is_cache_hit=True, cut=made.cut)
 
     def keep_original(self, reason: str) -> None:
-        """The original runs: a verdict, and no failure."""
+        """Keep the original because of a verdict, which is not a failure."""
         if self.options.executor != "auto" and self.found is not None and not self._has_choices:
             reason += _TRY_OTHERS
         self.status.keep_original(reason)
@@ -158,12 +158,12 @@ def compile_graph(
         gm: Dynamo's graph; not changed.
         example_inputs: real tensors and SymInts.
         options: the user's choices.
-        record: is given the report.
-        model: where Dynamo finds the one model that this is compiled for, as an expression; None where the
-            code may serve several.
+        record: called with the report.
+        model: where Dynamo finds the one model that this is compiled for, as an expression; None if the code
+            may serve several.
 
     Returns:
-        The rewritten graph behind AOTAutograd's wrapper where it is right and faster, else `gm` itself.
+        The rewritten graph behind AOTAutograd's wrapper if it is right and faster, else `gm` itself.
     """
     this = _Compilation(options, Journal(searcher=options.searcher, executor=options.executor))
     run = None
@@ -190,12 +190,12 @@ def compile_graph(
     log_report(report)
     record(report)
     is_rewritten = run is not None and this.status.kept == "rewritten"
-    this.found = this.compiled = this.traced = None  # what AOTAutograd keeps may hold what was built in vain
+    this.found = this.compiled = this.traced = None  # AOTAutograd may keep us alive, but not unused builds
     return run if run is not None and is_rewritten else gm.forward
 
 
 def _remember(this: _Compilation, report: Report) -> None:
-    """This process knows the graph from now on, if anybody may ask for it again."""
+    """Keep the graph in this process's memory if it can be shared."""
     if this.known is not None or not this.key:
         return
     if report.kept == "rewritten":
@@ -206,7 +206,7 @@ def _remember(this: _Compilation, report: Report) -> None:
 
 
 def _release(this: _Compilation) -> None:
-    """Hold weights once, as far as that can be."""
+    """Release duplicate weights as far as possible."""
     assert this.traced is not None, "it was traced, or there were no rewritten graph"
     if _NOT_FIXED in this.journal.report().notes:
         return
@@ -222,7 +222,7 @@ def _release(this: _Compilation) -> None:
 def _repro_of(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], this: _Compilation, error: Exception
 ) -> Repro | None:
-    """What repeats a failure: with the ATen graph, or with Dynamo's where there is none."""
+    """Make the reproduction of a failure: with the ATen graph, or with Dynamo's if there is none."""
     traced, report = this.traced, this.report()
     if traced is None:
         return repro_of(gm, example_inputs, (), this.options, report, error)
@@ -232,8 +232,8 @@ def _repro_of(
 def _compiled(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], this: _Compilation, model: str | None
 ) -> Callable[..., Any]:
-    """The graph behind AOTAutograd's wrapper, with the rewritten or the original graph in it."""
-    original = aot.under_autocast(forward_of(gm))  # its code is generated here, not while it is timed
+    """Return the graph behind AOTAutograd's wrapper, with the rewritten or the original graph in it."""
+    original = aot.under_autocast(forward_of(gm))  # generates its code now, so that it is not timed
 
     def answer(traced: Traced) -> Compiled | None:
         start = time.perf_counter()
@@ -241,7 +241,7 @@ def _compiled(
         try:
             chosen = this.options.on(traced.device.type)
             if chosen.weights == "frozen" and not are_fixed(gm, traced.static, traced.num_lifted, model):
-                # What a call brings along may be other weights each time, and nobody has promised otherwise.
+                # A call may pass other weights each time: the promise does not cover them.
                 chosen = dataclasses.replace(chosen, weights="check", release_weights=False)
                 this.journal.add_note(_NOT_FIXED)
             return _answer(original, traced, chosen, this)
@@ -259,14 +259,14 @@ def _compiled(
 
 
 def _time_as_called(original: Callable[..., Any], run: Callable[..., Any], this: _Compilation) -> None:
-    """Time the graph once more with what AOTAutograd does around it, where that may matter.
+    """Time the graph once more within AOTAutograd's wrapper, if that may matter.
 
-    That is where the graph writes to its inputs, since AOTAutograd copies the new values, and where so little
-    is saved that some microseconds in every call may eat it up.
+    It may if the graph writes to its inputs, since AOTAutograd copies the new values, and if it saves so
+    little that some microseconds per call may cancel the gain.
     """
     traced, found, policy = this.traced, this.found, Policy.of(this.options)
     assert traced is not None, "it was traced, or there were no rewritten graph"
-    if found is None or found.timing is None:  # it is known, or was not timed
+    if found is None or found.timing is None:  # it came from memory, or was not timed
         return
     if not traced.mutated and policy.is_decided_without_wrapper(found.timing):
         return
@@ -284,7 +284,7 @@ def _time_as_called(original: Callable[..., Any], run: Callable[..., Any], this:
 
 
 def save_report(report: Report, options: Options) -> None:
-    """Leave the report beside the graphs of this compilation, where the user asked for files."""
+    """Write the report next to the graphs of this compilation, if the user asked for files."""
     folder = folder_of(report.graph_hash, options)
     if folder is not None and "save" in report.phases_ms:
         (folder / "report.json").write_text(report.to_json(), encoding="utf-8")
@@ -292,7 +292,7 @@ def save_report(report: Report, options: Options) -> None:
 
 
 def save_changed_report(report: Report, options: Options) -> None:
-    """As `save_report`, of what became of a graph later; a folder that refuses it costs no call."""
+    """Like `save_report`, for a later change of the outcome; a failed write must not fail the call."""
     try:
         save_report(report, options)
     except OSError as error:
@@ -304,7 +304,7 @@ def save_changed_report(report: Report, options: Options) -> None:
 def _answer(
     original: Callable[..., Any], traced: Traced, options: Options, this: _Compilation
 ) -> Compiled | None:
-    """The compiled graph, from memory or anew; None where the original is kept."""
+    """Return the compiled graph, from memory or newly built; None if the original is kept."""
     this.key = f"{traced.content} {options}" if _is_shared(options) else ""
     known = MEMORY.find(this.key)
     if known is not None:
@@ -330,15 +330,15 @@ def _answer(
 
 
 def _is_shared(options: Options) -> bool:
-    """Whether what is compiled serves others that ask for the same graph with the same options.
+    """Whether a compiled graph can be reused for the same graph with the same options.
 
-    Not where the weights are baked in, nor where the plan is in a file, which may be another one by then.
+    Not if the weights are baked in, nor if the plan is in a file, which may change.
     """
     return options.weights != "frozen" and options.plan is None
 
 
 def _rewrite(original: Callable[..., Any], traced: Traced, options: Options, journal: Journal) -> Attempt:
-    """The stages up to the choice of the executor, then an attempt with each that is worth one."""
+    """Run the stages up to the choice of the executor, then an attempt with each promising one."""
     with journal.phase("capture"):
         captured = capture_traced(traced)
         journal.add(opaque=captured.opaque)
@@ -350,7 +350,7 @@ def _rewrite(original: Callable[..., Any], traced: Traced, options: Options, jou
 
 
 def _takes_lifted(original: Callable[..., Any], num_lifted: int) -> Callable[..., Any]:
-    """Dynamo's graph, called with the inputs of the ATen graph."""
+    """Wrap Dynamo's graph to take the inputs of the ATen graph."""
     if num_lifted == 0:
         return original
     return lambda *args: original(*args[num_lifted:])

@@ -1,7 +1,7 @@
-"""Does the model in one file compute what the model in another does? Asked in a process with limits.
+"""Checks whether the models of two files compute the same, in a subprocess with limits.
 
-The files come from outside: whatever running them does, it does it to that process. Operators without a
-converter are not run: the rest is checked around them (`executors/lowering/around.py`).
+The files are untrusted: whatever running them does is confined to that process. Operators without a converter
+are not run: the rest is checked around them (`executors/lowering/around.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from torchrlopt.onnx.weightless import put_weights_back
 from torchrlopt.storage.checked_json import parsed
 
 LIMITS = Limits(seconds=600.0, memory_bytes=3 * MAX_BYTES)
-"""For the check, beyond what the weights take: two graphs and the reference are run one after the other."""
+"""Of the check, beyond the memory of the weights: two graphs and the reference run one after the other."""
 
 _COPIES = 8  # of the weights: each file as bytes, as a message, as the checker's message and as tensors
 
@@ -48,8 +48,8 @@ class FileCheck:
     """A check that was passed.
 
     Attributes:
-        error: see `Report.numerical_error`; None where nothing was compared.
-        around: operators that were not run, each once; what they are given was compared.
+        error: see `Report.numerical_error`; None if nothing was compared.
+        around: operators that were not run, each once; their inputs were compared.
     """
 
     error: float | None
@@ -59,7 +59,7 @@ class FileCheck:
 def check_apart(
     path_in: Path, path_out: Path, seed: int, weight_bytes: int, converted: bytes = b"", verify: bool = True
 ) -> FileCheck:
-    """`check_files` in a process of its own, with `LIMITS`.
+    """Run `check_files` in a subprocess with `LIMITS`.
 
     Args:
         path_in: see `check_files`.
@@ -70,7 +70,7 @@ def check_apart(
         verify: see `check_files`.
 
     Raises:
-        UnsupportedError: the check cannot be made, or took too much, or the result does not load.
+        UnsupportedError: the check cannot be made, or exceeded its limits, or the result does not load.
         VerificationError: the second model computes something else.
         RlOptError: a stage of the check failed.
     """
@@ -92,22 +92,23 @@ def check_apart(
 def check_files(
     path_in: Path, path_out: Path, seed: int, converted: bytes = b"", verify: bool = True
 ) -> FileCheck:
-    """Load two models where one was made of the other, and compare them.
+    """Load two models, one made from the other, and compare them.
 
-    They are compared on random inputs, in the eager executor and against float64. What is installed of ONNX
-    Runtime has to load and run the second where it does the first.
+    They are compared on random inputs, in the eager executor and against float64. If ONNX Runtime is
+    installed and loads and runs the first, it must load and run the second too.
 
     Args:
         path_in: the original.
-        path_out: the rewritten model; nodes that were not rewritten have their names still.
+        path_out: the rewritten model; nodes that were not rewritten keep their names.
         seed: of the inputs.
-        converted: the original in an opset that is read, without large weights; empty where its own is read.
-        verify: whether they are compared; else they are only loaded.
+        converted: the original converted to a supported opset, without large weights; empty if its own opset
+            is supported.
+        verify: whether to compare them; otherwise they are only loaded.
 
     Raises:
         UnsupportedError: they are too large, the original cannot be run on such inputs, or the second model
             does not load or run where the first does.
-        LoweringError: what would have to be run has no converter.
+        LoweringError: an operator that would have to run has no converter.
         VerificationError: the second model computes something else.
     """
     if not verify:
@@ -132,7 +133,7 @@ def check_files(
 
 
 def _as_planned(path: Path, converted: bytes) -> onnx_ir.Model:
-    """The original, or what it was converted to."""
+    """Return the original, or its converted form."""
     proto = safety.parse(path)
     if not converted:
         return files.prepared(proto, path)
@@ -143,7 +144,7 @@ def _as_planned(path: Path, converted: bytes) -> onnx_ir.Model:
 
 
 def _inputs(before: Around, seed: int) -> tuple[right.Standard, list[torch.Tensor]]:
-    """Inputs that the original can be run on, and what it computes of them."""
+    """Return inputs that the original can be run on, and its results for them."""
     refusals: list[UnsupportedError] = []
     for attempt in range(NUM_ATTEMPTS):
         inputs = drawn(before.arguments, seed, attempt)
@@ -155,7 +156,7 @@ def _inputs(before: Around, seed: int) -> tuple[right.Standard, list[torch.Tenso
 
 
 def _array(x: torch.Tensor) -> NDArray[Any] | None:
-    """As ONNX Runtime takes it; None of a type that numpy has not."""
+    """Convert for ONNX Runtime; None for a type that numpy does not have."""
     try:
         return np.asarray(x.numpy())
     except TypeError:
@@ -163,7 +164,7 @@ def _array(x: torch.Tensor) -> NDArray[Any] | None:
 
 
 def _plain(module: torch.fx.GraphModule) -> Callable[..., Sequence[Any]]:
-    """The module with results that share no memory and have the usual strides: files know of neither."""
+    """Wrap the module so that results share no memory and are contiguous: files specify neither."""
 
     def run(*inputs: Any) -> list[Any]:
         return [result.clone(memory_format=torch.contiguous_format) for result in module(*inputs)]
@@ -172,11 +173,11 @@ def _plain(module: torch.fx.GraphModule) -> Callable[..., Sequence[Any]]:
 
 
 def main(data: bytes, arguments: Sequence[str]) -> bytes:
-    """In the limited process: `check_files`, its verdict as JSON.
+    """Entry point of the subprocess: run `check_files` and return its verdict as JSON.
 
     Args:
         data: the converted model, see `check_files`.
-        arguments: both paths, the seed, and 1 where the models are compared.
+        arguments: both paths, the seed, and 1 if the models are compared.
     """
     path_in, path_out, seed, verify = arguments
     try:

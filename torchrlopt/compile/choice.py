@@ -1,9 +1,9 @@
-"""Which executor runs a graph: the one that is named, the first that pays, or the fastest of several.
+"""Chooses the executor for a graph: the named one, the first that pays, or the fastest of several.
 
-`executor="auto"` plans for each executor, times all of them on the user's inputs and keeps the fastest. Which
-one won is remembered in the plan store, so that the next process builds that one only. `executor="default"`
-does the same with runtimes that are predicted to win clearly, and eager PyTorch last, each with its plan; no
-further runtime is tried behind one that is far faster than the original. If none is predicted, it is eager
+`executor="auto"` plans for each executor, times all of them on the user's inputs and keeps the fastest. The
+plan store records which one won, so that the next process builds only that one. `executor="default"` does the
+same with runtimes that are predicted to win clearly, and with eager PyTorch last, each with its plan; once
+one is far faster than the original, no further runtime is tried. If none is predicted to win, it uses eager
 PyTorch.
 """
 
@@ -42,20 +42,20 @@ from torchrlopt.substitutions import load_library
 
 logger = logging.getLogger("torchrlopt")
 
-CHOICE_FORMAT = 3  # raised when the meaning of a stored choice changes
+CHOICE_FORMAT = 3  # incremented when the meaning of a stored choice changes
 
 PriceRatio = Callable[[str, str], float]
 """The price of the graph in one executor as a multiple of that in another, both by name."""
 
 
 def choose(attempt: Try, contestant: Contestant, options: Options, journal: Journal) -> Attempt:
-    """The attempt that is used, with the executor that the options name or leave open.
+    """Return the attempt to use, with the executor that the options name or leave open.
 
     Args:
-        attempt: makes one.
-        contestant: what is attempted.
+        attempt: makes an attempt.
+        contestant: the graph.
         options: the user's.
-        journal: what is known so far; is written to if there is one executor to try, else forked.
+        journal: what is known so far; written to if there is one executor to try, else forked.
 
     Raises:
         RlOptError: every executor failed.
@@ -64,7 +64,7 @@ def choose(attempt: Try, contestant: Contestant, options: Options, journal: Jour
     where = subject.device
     if options.plan is not None and options.executor == "default":
         name = str(given_plan(subject.graph_hash, options.plan).get("executor"))
-        # Steps hold in any executor, and the one that was chosen elsewhere may not be installed here.
+        # Steps are valid in any executor, and the one chosen elsewhere may not be installed here.
         is_missing = name in executor_table.names() and name not in registry.available(where.type)
         options = dataclasses.replace(options, executor=BASELINE if is_missing else name)
     if options.executor not in ("auto", "default"):
@@ -80,7 +80,7 @@ def choose(attempt: Try, contestant: Contestant, options: Options, journal: Jour
         if not runtimes:
             return first_that_pays(attempt, registry.defaults(where.type), options, journal)
         variants = [dataclasses.replace(single, executor=name) for name in runtimes]
-        # A measured plan may be what makes eager pay where no searched one does.
+        # Eager may pay only with a measured plan, so it keeps `measure_plans`.
         variants.append(dataclasses.replace(options, executor=BASELINE))
     duel = functools.partial(
         measure, inputs=contestant.inputs, limit_ms=policy.limit_ms, min_gain=0.0, settle=True
@@ -96,10 +96,10 @@ def choose(attempt: Try, contestant: Contestant, options: Options, journal: Jour
 
 
 def _is_open(options: Options) -> bool:
-    """Whether the options leave it open that a graph runs in another runtime than PyTorch.
+    """Whether the options allow a graph to run in a runtime other than PyTorch.
 
-    What a runtime makes of it has not the same bits, and is fast with weights that it may fold; without
-    timing nobody would see that the prediction was wrong.
+    A runtime's results are not bit-identical, and it is fast only with weights that it may fold; without
+    timing, nobody would notice a wrong prediction.
     """
     asks_for_pytorch = options.release_weights or options.cuda_graphs or options.executor_options is not None
     is_bound = options.numerics == "strict" or options.weights == "live" or asks_for_pytorch
@@ -110,10 +110,10 @@ def _is_open(options: Options) -> bool:
 def _with_measured_plans(
     attempt: Try, race: Race[Attempt], options: Options, journal: Journal, found: Attempt
 ) -> Attempt:
-    """The attempt with the fastest plan for an executor that was found to be the fastest, or that one itself.
+    """Return the attempt with the fastest measured plan for the winning executor, or the winner itself.
 
     Raises:
-        RlOptError: the executor failed now, and the options ask for errors.
+        RlOptError: the executor failed this time, and the options ask for errors.
     """
     own, start = journal.fork(), time.perf_counter()
     own.add(choices=found.journal.report().choices)
@@ -142,14 +142,14 @@ def first_that_pays(attempt: Try, names: Sequence[str], options: Options, journa
     Args:
         attempt: makes an attempt.
         names: of the executors.
-        options: the user's; their executor does not count.
-        journal: what is known so far; is written to by the last attempt.
+        options: the user's; their executor is ignored.
+        journal: what is known so far; written to by the last attempt.
 
     Returns:
-        The first attempt that pays; where none does, the first that could be made.
+        The first attempt that pays; if none does, the first that did not fail.
 
     Raises:
-        RlOptError: every executor failed; this is the last one's reason.
+        RlOptError: every executor failed; this is the last one's error.
     """
     start, known_ms = time.perf_counter(), journal.total_ms
     kept: Attempt | None = None
@@ -177,17 +177,17 @@ def first_that_pays(attempt: Try, names: Sequence[str], options: Options, journa
 
 
 class Contest:
-    """Executors that enter a race one by one; what came of each. What cannot win is left out.
+    """Executors that enter a race one by one, and their results. Those that cannot win are left out.
 
     Args:
         attempt: builds, checks and times one of them.
-        race: which they enter.
+        race: that they enter.
         options: the user's.
         journal: what is known so far; not changed.
         price_ratio: of the graph before any plan.
 
     Attributes:
-        race: which they have entered.
+        race: that they have entered.
         choices: one for each that entered or was left out, in order.
     """
 
@@ -199,7 +199,7 @@ class Contest:
         self._attempt, self._options, self._journal = attempt, options, journal
         self._price_ratio = price_ratio
         self._start = time.perf_counter()
-        self._attempts: list[Attempt] = []  # without what they have built
+        self._attempts: list[Attempt] = []  # without their built graphs
         self._num_failed = 0
         self._error: Exception | None = None
 
@@ -209,7 +209,7 @@ class Contest:
         return self.race.best
 
     def enter(self, variant: Options) -> bool:
-        """Attempt one; returns whether it was attempted, and not left out."""
+        """Attempt one; return False if it was left out."""
         reason = self._left_out_for(variant)
         if reason is not None:
             self.choices.append(_left_out(variant, reason))
@@ -220,7 +220,7 @@ class Contest:
         except recoverable_errors(self._options) as error:
             self._num_failed += 1
             fallback.log_traceback(error)
-            # The others go: their tracebacks hold what had been built. What eager PyTorch says concerns all.
+            # The other errors are dropped: their tracebacks hold built graphs. Eager PyTorch's concerns all.
             if self._error is None or variant.executor == BASELINE:
                 self._error = error
             found = Attempt(variant, own, reason=described(error))
@@ -234,7 +234,7 @@ class Contest:
 
     def _left_out_for(self, variant: Options) -> str | None:
         best, is_late = self.best, time.perf_counter() - self._start > self._options.autotune_s
-        # Eager PyTorch is what is left where nothing else runs, and is built in a moment: it is always tried.
+        # Eager PyTorch is the last resort, and is built in a moment: it is always tried.
         if variant.executor != BASELINE:
             if self.choices and is_late:
                 return "the time was over"
@@ -251,14 +251,14 @@ class Contest:
         return None
 
     def _ratio_to(self, variant: Options, other: str) -> float | None:
-        """The price of a variant as a multiple of another entrant's; None if it says nothing."""
+        """Return the price of a variant as a multiple of another entrant's; None if they do not compare."""
         has_parts = any(each.name == other and each.journal.report().parts for each in self._attempts)
         if other not in registry.row(variant.executor).predicted_from or has_parts:
             return None
         return self._price_ratio(variant.executor, other)
 
     def interrupt(self, rest: Sequence[Options]) -> None:
-        """Ctrl-C: those that have not been through are left out, and the best one so far is kept."""
+        """After Ctrl-C: leave out those not yet tried, and keep the best so far."""
         assert self.best is not None, "there is one to keep"
         tried = {(each.executor, each.searcher) for each in self.choices}
         left = [each for each in rest if (each.executor, each.searcher) not in tried]
@@ -268,7 +268,7 @@ class Contest:
         )
 
     def end(self) -> Attempt:
-        """The best one, or the original; raises what eager PyTorch raised, else the first, if all failed."""
+        """Return the best, or the original; if all failed, raise eager PyTorch's error, else the first."""
         assert self._attempts, "the first that enters is not left out"
         if self._error is not None and self._num_failed == len(self.choices):
             raise self._error
@@ -277,16 +277,16 @@ class Contest:
         if len(self._attempts) > 1:
             _add_others(found.journal, self._start, self._journal.total_ms)
         if found.save is not None and found.journal is not self._attempts[-1].journal:
-            found.save()  # the others have left their files in the same place
+            found.save()  # the others have written their files to the same place
         return found
 
     @property
     def has_times(self) -> bool:
-        """Whether anything was timed: where all failed, another try may find what was missing."""
+        """Whether anything was timed: if all failed, another try may succeed."""
         return any(each.timing is not None for each in self._attempts)
 
     def _of_the_original(self) -> Attempt:
-        """What is reported if nothing beats the original: how eager PyTorch did, else who has times."""
+        """What to report if nothing beats the original: eager PyTorch's attempt, else one with times."""
         timed = [each for each in self._attempts if each.timing is not None]
         own = [each for each in timed if each.options.executor == BASELINE]
         return (own or timed or self._attempts)[0]
@@ -297,7 +297,7 @@ def _left_out(variant: Options, reason: str) -> Choice:
 
 
 def _add_others(journal: Journal, start: float, known_ms: float) -> None:
-    """Add the time since `start` that went into other attempts than the one with this journal."""
+    """Add the time since `start` that was spent on attempts other than this journal's."""
     own_ms = journal.total_ms - known_ms
     journal.add_ms("other attempts", (time.perf_counter() - start) * 1e3 - own_ms)
 
@@ -306,14 +306,14 @@ def fastest(contest: Contest, options: Options, variants: Sequence[Options], key
     """Try several executors and keep the fastest.
 
     Args:
-        contest: which they enter.
+        contest: that they enter.
         options: the user's.
-        variants: what is tried, in order: the options with an executor by name each.
-        key: under which the choice is remembered in the plan store.
+        variants: to try, in order: the options with each executor's name.
+        key: of the choice in the plan store.
 
     Returns:
-        The fastest. One that keeps the original where nothing beats it. After Ctrl-C the fastest so far,
-        where there is one that beats the original; it is not remembered.
+        The fastest; it keeps the original if nothing beats that. After Ctrl-C the fastest so far, if one
+        beats the original; it is not stored.
 
     Raises:
         RlOptError: every executor failed; see `Contest.end`.
@@ -330,8 +330,8 @@ def fastest(contest: Contest, options: Options, variants: Sequence[Options], key
                 if not contest.enter(variant):
                     continue
                 if todo or len(contest.choices) > 1:
-                    gc.collect()  # the graph that has lost lies in cycles, with its packed weights
-                if has_won and contest.best is None:  # what won once does not any more
+                    gc.collect()  # reference cycles keep the losing graph alive, with its packed weights
+                if has_won and contest.best is None:  # the stored winner does not win any more
                     todo, remembered = deque(each for each in variants if each not in remembered), []
                     has_won = False
         except KeyboardInterrupt:
@@ -346,7 +346,7 @@ def fastest(contest: Contest, options: Options, variants: Sequence[Options], key
 
 
 def all_variants(options: Options, where: torch.device) -> list[Options]:
-    """What `executor="auto"` tries: quick ones first, since what is out of time is left out.
+    """Return what `executor="auto"` tries: quick ones first, as those after the time limit are left out.
 
     Args:
         options: the user's.
@@ -363,7 +363,7 @@ def all_variants(options: Options, where: torch.device) -> list[Options]:
 
 
 def key_of(options: Options, graph: str, content: str, where: torch.device) -> str:
-    """Under which a choice is remembered.
+    """Return the key of a choice in the plan store.
 
     Args:
         options: the user's.
@@ -384,7 +384,7 @@ def key_of(options: Options, graph: str, content: str, where: torch.device) -> s
 
 
 def _remember(key: str, found: Attempt) -> None:
-    """Which one won; where the original did, the one that is told of, so that only that is tried again."""
+    """Store the winner; if the original won, the reported attempt, so that only that is tried again."""
     timing, chosen = found.timing, found.options
     noise = {"spread": 0.0 if timing is None else timing.spread, "is_calm": timing is None or timing.is_calm}
     winner = {"executor": chosen.executor, "searcher": chosen.searcher, "taken_at": time.time()}
@@ -392,7 +392,7 @@ def _remember(key: str, found: Attempt) -> None:
 
 
 def _remembered(key: str, options: Options, variants: Sequence[Options]) -> tuple[list[Options], bool]:
-    """The variant that an earlier process remembered, where that still holds, and whether it won."""
+    """Return the variant stored by an earlier process, if that still holds, and whether it won."""
     entry = plan_store().get(key) if options.cache else None
     if entry is None or not stored.holds(entry.get("taken_at"), entry.get("spread"), entry.get("is_calm")):
         return [], False

@@ -1,8 +1,8 @@
-"""A compiled graph at call time: the rewritten graph, with the original behind it.
+"""A compiled graph at call time: the rewritten graph, with the original as a fallback.
 
-Whatever fails in a call, the caller gets what the original computes. Expressions over weights are evaluated
-anew when a weight has changed, and numbers that were right for the first weights may not be for others: some
-of the calls that evaluate them are compared with the original.
+If a call fails in any way, the caller gets the original's result. Expressions over weights are evaluated
+again when a weight has changed, and a graph that was right for the first weights may be wrong for others:
+some of the calls that evaluate them are compared with the original.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from torchrlopt.torch_private.tensors import version_of
 
 
 class Compiled:
-    """A rewritten graph in the calling convention of AOTAutograd, with its report.
+    """A rewritten graph in AOTAutograd's calling convention, with its report.
 
     Args:
         lowered: the rewritten graph.
         aten: the original, as an ATen graph.
-        status: how many sets of weights there were, and why the original runs once it does; all reports of
-            the graph read it.
-        on_error: "fallback" goes on with the original when a call fails, "raise" raises.
+        status: number of sets of weights so far, and why the original runs once it does; shared with all
+            reports of the graph.
+        on_error: "fallback" continues with the original if a call fails, "raise" raises.
         verify: whether calls with new weights are compared with the original.
-        note: told of an error in a call that is not the caller's, with the arguments.
-        num_added: outputs at the end that no caller gets.
+        note: called with an error in a call that is not the caller's fault, and the arguments.
+        num_added: outputs at the end that are not returned to the caller.
 
     Attributes:
         lowered: the rewritten graph; None once a call has failed.
         status: as above.
-        report: of the compilation, once that is over.
+        report: of the compilation, once that is finished.
     """
 
     _boxed_call = True
@@ -91,11 +91,11 @@ class Compiled:
         return outputs[: -self._num_added] if self._num_added else outputs
 
     def _run_original(self, error: Exception, args: Sequence[Any]) -> Sequence[Any]:
-        """The original's outputs. The rewritten graph is called no more, unless these weights are to blame.
+        """Return the original's outputs; drop the rewritten graph unless the weights are to blame.
 
-        Where the original raises too, the call was wrong, not the graph: the caller gets that error.
+        If the original raises too, the call was wrong, not the graph: the caller gets that error.
         """
-        traceback.clear_frames(error.__traceback__)  # what the call had computed: the original needs the room
+        traceback.clear_frames(error.__traceback__)  # free the call's results: the original needs the room
         outputs: Sequence[Any] = self._aten.forward(*args)
         if isinstance(error, WeightsError):
             warn_of(error)
@@ -107,7 +107,7 @@ class Compiled:
         return outputs
 
     def _note_weights(self, lowered: Lowered, args: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Count the sets of weights; compare the outputs for the second, the fourth, the eighth and so on."""
+        """Count the sets of weights; compare the outputs for the second, fourth, eighth and so on."""
         with self._lock:
             new = _evaluations(lowered) - self._evaluations
             self._evaluations += new
@@ -118,7 +118,7 @@ class Compiled:
             self._compare(lowered, args, outputs)
 
     def _compare(self, lowered: Lowered, args: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Compare with the original; where that fails, once more, unless somebody writes to the weights."""
+        """Compare with the original; if that fails, retry, unless another thread writes to the weights."""
         try:
             self._confirm(outputs, args)
         except VerificationError:
@@ -130,17 +130,17 @@ class Compiled:
                     raise
 
     def _confirm(self, outputs: Sequence[Any], args: Sequence[Any]) -> None:
-        """Compare and count; where the original cannot be run, as for want of memory, nothing is said."""
+        """Compare and count; no verdict if the original cannot be run, for example for lack of memory."""
         with contextlib.suppress(UnsupportedError):
             right.confirm(self._aten, self._aten.forward, outputs, args, "a call with new weights")
             self.status.checked_sets += 1
 
 
 def _versions(args: Sequence[Any]) -> list[int]:
-    """How often each tensor was written to."""
+    """Return how often each tensor was written to."""
     return [version_of(x) for x in args if isinstance(x, torch.Tensor) and not x.is_inference()]
 
 
 def _evaluations(lowered: Lowered) -> int:
-    """How often expressions over weights were evaluated; an executor that has none may return a function."""
+    """How often expressions over weights were evaluated; an executor without any may return a function."""
     return getattr(lowered, "num_evaluations", 0)

@@ -1,4 +1,4 @@
-"""A graph with what it runs against, and how a rewritten graph of it becomes a callable."""
+"""A graph with its original, and how its rewritten form becomes a callable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from torchrlopt.plan.region_prices import region_prices
 
 @dataclasses.dataclass(frozen=True)
 class Contestant:
-    """A job with what it runs against.
+    """A job with the original that it competes against.
 
     Attributes:
         job: the graph.
@@ -48,34 +48,34 @@ class Contestant:
 
     @functools.cached_property
     def check(self) -> GraphCheck:
-        """Says whether what may replace the graph is right."""
+        """Verifies candidates for the graph."""
         traced = self.job.traced
         return GraphCheck(traced.aten, self.inputs, traced.static, traced.device.type, self.seed)
 
 
 def subject_of(job: Job) -> Subject:
-    """What planning has to know of a job."""
+    """Return what planning needs of a job."""
     traced = job.traced
     return Subject(job.program, traced.device, traced.sizes, traced.content, job.sources, job.labels)
 
 
 def written(graph: _C.Graph, job: Job) -> onnx_ir.Model:
-    """A rewritten graph of a job as ONNX."""
+    """Write a rewritten graph of a job as ONNX."""
     return write(dataclasses.replace(job.program, graph=graph))
 
 
 def lowered_from(model: onnx_ir.Model, graph: _C.Graph, contestant: Contestant, options: Options) -> Lowered:
-    """The callable of a rewritten graph in the executor that the options name.
+    """Lower a rewritten graph for the executor that the options name.
 
     Args:
         model: the graph as ONNX.
-        graph: the graph itself, by whose prices parts of it are given to executors.
+        graph: the graph itself, whose prices assign parts of it to executors.
         contestant: what it was rewritten from.
         options: the user's.
 
     Raises:
-        LoweringError: the executor does not take it.
+        LoweringError: the executor does not accept it.
     """
-    verdicts.remember_in(plan_store, device.fingerprint(torch.device("cpu")))  # where the runtimes compute
+    verdicts.remember_in(plan_store, device.fingerprint(torch.device("cpu")))  # runtimes compute on the CPU
     prices = functools.partial(region_prices, graph, contestant.subject, options)
     return lower(registry.get(options.executor), model, contestant.job.captured, options, prices)

@@ -1,7 +1,7 @@
-"""Makes an ExportedProgram of a rewritten model: PyTorch's operators only, weights inside.
+"""Makes an ExportedProgram of a rewritten model: PyTorch operators only, weights included.
 
 Export -> plan -> write -> lower -> fold -> check, consecutive lines of `rewritten_program`. Expressions over
-weights are evaluated here, once: what is saved holds their results.
+weights are evaluated once, here: the saved program holds their results.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from torchrlopt.torch_private.tensors import FakeTensor
 def rewritten_program(
     exported: Exported, plans: Sequence[Mapping[str, Any]], options: Options, journal: Journal
 ) -> ExportedProgram:
-    """The program of a rewritten model.
+    """Return the program of a rewritten model.
 
     Args:
         exported: the model.
-        plans: of its graphs, see `Report.plans`. Where one of them fits the exported graph it is used, else
-            the store is asked, or a search made.
-        options: the user's, with the name of an executor, whose prices a search goes by.
-        journal: what happens is entered.
+        plans: of its graphs, see `Report.plans`. If one of them fits the exported graph it is used, else the
+            plan comes from the store or a search.
+        options: the user's, with the name of an executor, whose prices a search uses.
+        journal: records what happens.
 
     Raises:
         RlOptError: a stage failed, or the result is wrong.
@@ -84,10 +84,10 @@ def rewritten_program(
 def _program(
     exported: Exported, split: Split, values: Sequence[torch.Tensor]
 ) -> tuple[ExportedProgram, Callable[..., tuple[Any, ...]]]:
-    """The program of a lowered graph, and the same over the inputs of the traced graph, for the check.
+    """Return the program of a lowered graph, and a callable over the traced graph's inputs for the check.
 
-    What the graph reads besides the inputs of the call becomes a buffer of the program: weights, results of
-    expressions over weights, and constants.
+    All that the graph reads besides the inputs of the call becomes a buffer of the program: weights, results
+    of expressions over weights, and constants.
     """
     old, graph = exported.program, fx.Graph()
     signature = old.graph_signature
@@ -106,7 +106,7 @@ def _program(
     for place in user:
         copied = graph.placeholder(sources[place].name)
         copied.meta = {"val": sources[place].meta.get("val")}
-        spec = signature.input_specs[place]  # the name of the node may be another one: `input` is Python's
+        spec = signature.input_specs[place]  # the node's name may differ, as `input` is a Python builtin
         specs.append(dataclasses.replace(spec, arg=dataclasses.replace(spec.arg, name=copied.name)))
         if place in given:
             inside[given[place]] = copied
@@ -129,7 +129,7 @@ def _program(
         state_dict=dict(state),
         range_constraints=old.range_constraints,
         module_call_graph=[each for each in old.module_call_graph if each.fqn == ""],
-        example_inputs=None,  # the user's own: not in a file that goes elsewhere
+        example_inputs=None,  # they are the user's own: do not save them in a file that may be shared
         constants={},
         verifiers=old.verifiers,
     )
@@ -145,7 +145,7 @@ def _program(
 def _inputs_of(
     exported: Exported, split: Split, values: Sequence[torch.Tensor]
 ) -> tuple[dict[fx.Node, torch.Tensor], dict[int, fx.Node]]:
-    """What nodes of the main part stand for: tensors that never change, and places among a call's inputs."""
+    """Map nodes of the main part to tensors that never change, and positions of a call's inputs to nodes."""
     traced, main = exported.traced, split.main
     placeholders = list(main.graph.find_nodes(op="placeholder"))
     own = dict(zip(placeholders, split.inputs, strict=False))
@@ -156,17 +156,17 @@ def _inputs_of(
 
 
 def _results(old: ExportedProgram, main: fx.GraphModule, inside: Mapping[fx.Node, fx.Node]) -> list[Any]:
-    """What the program returns: results of the main part, with the constants of the old program between."""
+    """Return the program's outputs: the main part's results, interleaved with the old program's constants."""
     (before,), (after,) = (each.graph.find_nodes(op="output") for each in (old.graph_module, main))
     tensors = iter(after.args[0])
     return [inside[next(tensors)] if isinstance(each, fx.Node) else each for each in before.args[0]]
 
 
 def _held(module: fx.GraphModule, node: fx.Node) -> torch.Tensor:
-    """A constant of the graph.
+    """Return a constant of the graph.
 
     Raises:
-        LoweringError: it is a graph of its own.
+        LoweringError: it is a graph itself.
     """
     held = operator.attrgetter(str(node.target))(module)
     if not isinstance(held, torch.Tensor):
@@ -175,7 +175,7 @@ def _held(module: fx.GraphModule, node: fx.Node) -> torch.Tensor:
 
 
 def _fake(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
-    """The fake value of a node that stands for a tensor."""
+    """Return the fake value of a node that stands for a tensor."""
     value = node.meta.get("val")
     if isinstance(value, FakeTensor):
         return value

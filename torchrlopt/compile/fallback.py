@@ -1,4 +1,4 @@
-"""What happens when a stage fails, or brings nothing: the original runs, and the user is told once."""
+"""Falls back to the original if a stage fails or gains nothing, and warns the user once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REPRO_HINT = f" (report.dump_repro(folder) or {VARIABLE}=folder writes a progra
 
 
 class Warnings:
-    """Warns once for each cause; safe for threads."""
+    """Warns once per cause; thread-safe."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -35,23 +35,23 @@ class Warnings:
             logger.warning("rlopt keeps the original graph: %s", message)
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset, so that every cause warns again."""
         with self._lock:
             self._known.clear()
 
 
 WARNINGS = Warnings()
-"""The one of this process."""
+"""The instance of this process."""
 
 
 _TOO_LARGE = "a graph to which substitutions can be applied in more than "
-"""Begins what the core says, which has no other error for a graph that is no model of ours."""
+"""Start of the core's error message for such a graph, which is not a bug but has no error type."""
 
 
 def is_internal(error: Exception) -> bool:
-    """Whether an error is a bug of ours that the fallback hides, and nothing that the user can do about.
+    """Whether an error is a bug of ours that the fallback hides, and that the user can do nothing about.
 
-    The other reasons are the user's, as a graph without operators or in training, or those of the machine.
+    Other errors are caused by the user, such as a graph without operators or in training, or by the machine.
     """
     if not isinstance(error, RlOptError):
         return not isinstance(error, MemoryError)
@@ -59,44 +59,44 @@ def is_internal(error: Exception) -> bool:
 
 
 class Hidden:
-    """The internal errors that the fallback has hidden, for tests and trials to fail on; safe for threads."""
+    """The internal errors that the fallback has hidden, so that tests and trials can fail; thread-safe."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._lock = threading.Lock()
 
     def note(self, error: Exception) -> None:
-        """Count an error, if it is an internal one."""
+        """Record an error if it is an internal one."""
         if is_internal(error):
             with self._lock:
                 self._texts.append(f"{type(error).__name__}: {described(error)}")
 
     @property
     def texts(self) -> list[str]:
-        """What they say, oldest first."""
+        """The messages, oldest first."""
         with self._lock:
             return list(self._texts)
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Clear the record."""
         with self._lock:
             self._texts.clear()
 
 
 HIDDEN = Hidden()
-"""Those of this process."""
+"""The instance of this process."""
 
 
 def recoverable_errors(options: Options) -> tuple[type[Exception], ...]:
-    """What an attempt may raise so that the next one is made.
+    """Return the exceptions of an attempt after which the next one is tried.
 
-    With `on_error="raise"` an error that is not one of ours is a bug, which nothing may hide.
+    With `on_error="raise"` any other exception is a bug, which must not be hidden.
     """
     return (Exception,) if options.on_error == "fallback" else (RlOptError, MemoryError)
 
 
 def described(error: Exception) -> str:
-    """The text of an error for a report or a log line; of what nobody expected, its type too."""
+    """Return the text of an error for a report or a log line; with its type if the error is unexpected."""
     if isinstance(error, RlOptError):
         return str(error)
     return printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
@@ -109,11 +109,11 @@ def keep_original(error: Exception, status: Status) -> None:
 
 
 def warn_of(error: Exception, has_repro: bool = False) -> None:
-    """Warn once per cause that an error has led to the original; its traceback goes to the log.
+    """Warn once per cause that an error has led to the original; log its traceback.
 
     Args:
         error: what was raised.
-        has_repro: whether the report has what repeats the failure: the warning says how to get it.
+        has_repro: whether the report can reproduce the failure: the warning then says how.
     """
     cause = error.what if isinstance(error, RlOptError) else _place_of(error)
     hint = _REPRO_HINT if has_repro else ""
@@ -122,23 +122,23 @@ def warn_of(error: Exception, has_repro: bool = False) -> None:
 
 
 def log_traceback(error: Exception) -> None:
-    """Leave the whole error in the log, for whoever looks for its cause, and count it where it is a bug."""
+    """Log the whole error for debugging, and count it if it is a bug."""
     HIDDEN.note(error)
-    if logger.isEnabledFor(logging.INFO):  # a call may fail again and again
-        # Causes may have text of a file in them, and the log may go to a terminal.
+    if logger.isEnabledFor(logging.INFO):  # a call may fail repeatedly
+        # Causes may quote text from a file, and the log may go to a terminal.
         text = printable("".join(traceback.format_exception(error)))
         logger.info("rlopt goes on after an error\n%s", text)
 
 
 def warn_without_gain(status: Status) -> None:
-    """Warn once per cause if a graph is left as it is although there was something to gain."""
+    """Warn once per cause if a graph with something to gain is left unchanged."""
     reason = status.fallback_reason
     if status.kept == "original" and reason and reason != NO_OPERATORS:
         WARNINGS.warn(reason.partition(":")[0].partition(" (")[0], reason)
 
 
 def _place_of(error: Exception) -> str:
-    """Where it was raised: the message may hold numbers that differ from one time to the next."""
+    """Return where it was raised: the message may hold numbers that vary."""
     innermost = error.__traceback__
     while innermost is not None and innermost.tb_next is not None:
         innermost = innermost.tb_next

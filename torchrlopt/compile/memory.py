@@ -1,4 +1,4 @@
-"""What this process has compiled, by content; emptied by `torch._dynamo.reset()`."""
+"""The graphs that this process has compiled, by content; cleared by `torch._dynamo.reset()`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.fallback import WARNINGS
 from torchrlopt.report import Report
 
-MAX_KEPT_ORIGINAL = 256  # graphs that were left as they are; a small report each
+MAX_KEPT_ORIGINAL = 256  # graphs that were left unchanged; a small report each
 MAX_REPORTS = 64
 
 
 class Memory:
-    """Compiled graphs and verdicts by content key; safe for threads.
+    """Compiled graphs and verdicts by content key; thread-safe.
 
     Attributes:
-        compiled: rewritten graphs, for as long as somebody uses them.
-        kept_original: reports of graphs that stay as they are, the latest ones.
+        compiled: rewritten graphs, for as long as they are in use.
+        kept_original: the latest reports of graphs that are left unchanged.
         reports: of the graphs most recently compiled through torch.compile.
     """
 
@@ -32,7 +32,7 @@ class Memory:
         self._lock = threading.Lock()
 
     def find(self, key: str) -> tuple[Compiled | None, Report] | None:
-        """The compiled graph (None for the original) and its report; None where the key is unknown."""
+        """Return the compiled graph (None for the original) and its report; None if the key is unknown."""
         with self._lock:
             compiled = self.compiled.get(key)
             if compiled is not None and compiled.report is not None:
@@ -44,22 +44,22 @@ class Memory:
             return None, report
 
     def keep(self, key: str, compiled: Compiled, report: Report) -> None:
-        """Remember a compiled graph with its report."""
+        """Store a compiled graph with its report."""
         compiled.report = report
         with self._lock:
             self.compiled[key] = compiled
 
     def keep_original(self, key: str, report: Report) -> None:
-        """Remember that a graph stays as it is."""
+        """Store that a graph is left unchanged."""
         with self._lock:
             self.compiled.pop(key, None)
-            # without what the page is drawn from: a graph of the core each would be too much here
+            # without the records that the page is drawn from: each holds a graph of the core, too much here
             self.kept_original[key] = dataclasses.replace(report, records=())
             while len(self.kept_original) > MAX_KEPT_ORIGINAL:
                 self.kept_original.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Clear everything."""
         with self._lock:
             self.compiled.clear()
             self.kept_original.clear()
@@ -68,4 +68,4 @@ class Memory:
 
 
 MEMORY = Memory()
-"""The one of this process."""
+"""The instance of this process."""

@@ -1,9 +1,9 @@
-"""Which of the tensors that a graph reads are the model's own weights, by where Dynamo finds them.
+"""Finds which of the tensors that a graph reads are the model's own weights, from Dynamo's sources.
 
-`weights="frozen"` promises that these never change, and in eval mode no gradients are recorded for them. A
-module that is an argument or in a global, and another instance that runs the same code, have weights that
-nobody has promised anything about. Dynamo says of every guard and every tensor where it found it; what it
-reached by looking into the model is the model's own.
+`weights="frozen"` promises that these never change, and in eval mode no gradients are recorded for them. That
+promise does not cover the weights of a module that is an argument or a global, or of another instance that
+runs the same code. Dynamo records the source of every guard and every tensor; those that it reached through
+the model are the model's own.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import torch
 from torchrlopt.torch_private.dynamo import current_translator, guard_identity, is_constant_source, source_of
 
 _ON_IDENTITY = frozenset({"DUPLICATE_INPUT"})
-"""Guards that two places hold one object: the code that was compiled reads it from one of them."""
+"""Guards that two sources are the same object: the compiled code reads it from one of them."""
 
 
 def skip_guards_of(model: str) -> Callable[[Sequence[Any]], list[bool]]:
-    """For `torch.compile(options={"guard_filter_fn": ...})`: nobody looks whether a model has changed.
+    """Return a `guard_filter_fn` for torch.compile's options that skips the guards on a model.
 
-    A look at each of 1,300 weights, whose memory no cache holds any more, takes milliseconds.
+    Checking 1,300 weights, whose memory no cache holds any more, takes milliseconds.
 
     Args:
         model: where Dynamo finds it, as an expression.
@@ -42,14 +42,14 @@ def skip_guards_of(model: str) -> Callable[[Sequence[Any]], list[bool]]:
 def are_fixed(gm: torch.fx.GraphModule, static: Collection[int], num_lifted: int, model: str | None) -> bool:
     """Whether every weight of a graph is one of the model's own, so that it is the same in each call.
 
-    Asked inside a backend, about the graph at hand.
+    Call it inside a backend; it is about the current graph.
 
     Args:
         gm: Dynamo's graph.
         static: positions of the weights among the inputs of the ATen graph.
         num_lifted: how many of the first inputs are attributes of Dynamo's graph.
-        model: where Dynamo finds the model, as an expression; None where there is no such place, as in code
-            that serves all instances of a class.
+        model: where Dynamo finds the model, as an expression; None if there is no such place, as in code that
+            serves all instances of a class.
     """
     if model is None:
         return not static
@@ -62,9 +62,9 @@ def are_fixed(gm: torch.fx.GraphModule, static: Collection[int], num_lifted: int
 
 
 def others(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], model: str) -> dict[str, torch.Tensor]:
-    """The tensors that a graph reads and that are no parameters of the model, by the places they are in.
+    """Return the tensors that a graph reads and that are not parameters of the model, by source.
 
-    Asked inside a backend, about the graph at hand.
+    Call it inside a backend; it is about the current graph.
 
     Args:
         gm: Dynamo's graph.
@@ -83,9 +83,9 @@ def others(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], model: str) 
 
 
 def pin_attributes(gm: torch.fx.GraphModule, model: str) -> None:
-    """Have Dynamo guard that attributes of the graph at hand are the very tensors they are now.
+    """Make Dynamo guard the identity of the current graph's attributes.
 
-    The model's own are promised to be. Asked inside a backend, as long as the graph may get guards.
+    The model's own need no guard. Call it inside a backend, while the graph still accepts guards.
 
     Args:
         gm: Dynamo's graph.
@@ -97,9 +97,9 @@ def pin_attributes(gm: torch.fx.GraphModule, model: str) -> None:
 
 
 def _attributes(gm: torch.fx.GraphModule) -> list[tuple[Any, Any]]:
-    """The attributes of the graph at hand that Dynamo found somewhere, each after where.
+    """Return (source, value) of the attributes of the current graph that have a source.
 
-    Tensors that the code makes itself are found nowhere, and are not among them.
+    Tensors that the code makes itself have none, and are not included.
     """
     found = current_translator().output.param_name_to_source or {}
     places = [(found.get(node.target), node.target) for node in gm.graph.find_nodes(op="get_attr")]
@@ -111,7 +111,7 @@ def _attributes(gm: torch.fx.GraphModule) -> list[tuple[Any, Any]]:
 
 
 def _is_inside(source: Any, model: str) -> bool:
-    """Whether Dynamo found a value by looking into the object that it finds at `model`."""
+    """Whether Dynamo reached a value through the object at `model`."""
     while source is not None:
         if getattr(source, "name", None) == model:
             return True

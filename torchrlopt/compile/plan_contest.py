@@ -1,8 +1,8 @@
-"""Which plan is the fastest on this machine: a few are built and timed against the one that was searched.
+"""Finds the fastest plan on this machine: a few are built and timed against the searched one.
 
-Prices decide which ones: the cheapest that differ by more than a timing could miss. Learned models of latency
-predicted the winner no better (docs/training.md). The winner is what the rest of the attempt checks, times
-against the original, and remembers.
+Prices select them: the cheapest that differ by more than a timing could miss. Learned models of latency
+predicted the winner no better (docs/training.md). The rest of the attempt checks the winner, times it against
+the original, and stores it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from torchrlopt.substitutions import load_library
 logger = logging.getLogger("torchrlopt")
 
 _POOL = 4
-"""This many times as many plans are made as are measured: some of the cheapest do the same."""
+"""Number of plans made per plan that is measured: some of the cheapest are equivalent."""
 
 _POOL_S = 3.0
-"""For this long plans are made, in seconds in which there was a processor for it."""
+"""Time limit for making plans, in seconds during which the process had a processor."""
 
 
 def is_contested(planned: Planned, options: Options) -> bool:
-    """Whether plans are to be measured: not where the user has chosen one, or where that was done before."""
+    """Whether to measure plans: not if the user has chosen one, or if it was done before."""
     is_free = options.plan is None and options.searcher != "none"
     return options.measure_plans > 1 and is_free and not planned.is_stored
 
@@ -61,12 +61,12 @@ class _Rival:
 def fastest_plan(
     contestant: Contestant, planned: Planned, options: Options
 ) -> tuple[Planned, tuple[MeasuredPlan, ...]]:
-    """Measure plans next to the one that was searched, and keep the fastest.
+    """Measure plans next to the searched one, and keep the fastest.
 
     Args:
-        contestant: the graph, and the inputs on which plans are timed.
-        planned: the one that was searched.
-        options: how many are measured (`measure_plans`, that one included), for how long each.
+        contestant: the graph, and the inputs for the timing.
+        planned: the searched plan.
+        options: how many to measure (`measure_plans`, including the searched one), and for how long each.
 
     Returns:
         The winner, and what was measured. After Ctrl-C the fastest so far.
@@ -91,7 +91,7 @@ def fastest_plan(
                     try:
                         lowered = _built(rival.graph, contestant, options)
                         timing = duel(searched, lowered)
-                        # Twice: of many that are as fast as each other one is the fastest by chance.
+                        # Timed twice: of many equally fast plans one is the fastest by chance.
                         is_better = policy.is_clearly_faster(timing) and policy.is_clearly_faster(
                             duel(searched, lowered)
                         )
@@ -106,7 +106,7 @@ def fastest_plan(
                         )
                     )
                     del lowered
-                    gc.collect()  # the graph that has lost lies in cycles, with its packed weights
+                    gc.collect()  # reference cycles keep the losing graph alive, with its packed weights
     except KeyboardInterrupt:
         logger.warning("rlopt was interrupted: the fastest plan so far is kept")
         planned = dataclasses.replace(planned, key=None)  # the next process measures them all

@@ -1,4 +1,4 @@
-"""A line on the terminal while something takes long; nothing at all where standard error is no terminal."""
+"""A progress line on the terminal for slow steps; nothing if standard error is not a terminal."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Advance = Callable[[str], None]
-"""Names the part that begins now; the one before it is done then."""
+"""Names the part that begins now; the previous one is then done."""
 
 
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Advance]:
-    """A bar of `total` parts on standard error, gone at the end; a function that does nothing elsewhere.
+    """Show a bar of `total` parts on standard error, removed at the end; a no-op if it is not a terminal.
 
     Args:
         title: of the whole.
-        total: how many parts there are at most.
+        total: maximum number of parts.
     """
     if not sys.stderr.isatty():
         yield lambda text: None
@@ -28,7 +28,7 @@ def progress(title: str, total: int) -> Iterator[Advance]:
     from torchrlopt.console import Console
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    # What is captured on its way to the terminal is the user's: it stays where it goes.
+    # Do not capture stdout and stderr: output on them is the user's.
     with Progress(
         *columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
     ) as bar:

@@ -1,7 +1,7 @@
-"""Names for the ONNX files that users look at: where a node comes from, and what made it.
+"""Readable names for the saved ONNX files: where a node comes from, and what made it.
 
-A node that was captured is called by its module, such as "encoder.layer.0/addmm"; one that a substitution
-made also by that substitution. Weights have their path in the model. A node's description is the user's line.
+A captured node is named after its module, such as "encoder.layer.0/addmm"; one made by a substitution also
+after that substitution. Weights have their path in the model. A node's description is the user's source line.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torchrlopt.report import Drawing
 
 
 class ReadableNames:
-    """Renames one graph before and after a plan alike.
+    """Renames one graph consistently before and after a plan.
 
     Args:
         drawing: of the plan.
-        prefix: how names begin that the writer has made for new nodes; the key of the node follows.
+        prefix: start of the names that the writer has made for new nodes; the key of the node follows.
     """
 
     def __init__(self, drawing: Drawing, prefix: str) -> None:
@@ -29,7 +29,7 @@ class ReadableNames:
         self._taken: set[str] = set()
 
     def applied_to(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """The model, renamed where it stands. What has been renamed once is called the same the next time."""
+        """Rename the model in place and return it. A value renamed once has the same name the next time."""
         for each in (*model.graph.input, *model.graph.initializer):
             label = self._drawing.labels.get(self._keys.get(each.name, -1), each.name)
             self._name(each.name, label)
@@ -43,7 +43,7 @@ class ReadableNames:
         return model
 
     def _of_node(self, node: str, name: str) -> str:
-        """A name of a node or of its output, with where it comes from."""
+        """Return the name of a node or of its output, prefixed with where it comes from."""
         key = self._keys.get(node)
         if key is None:
             return name
@@ -52,13 +52,13 @@ class ReadableNames:
         return f"{f'{module}/' if module else ''}{f'{made_by}.' if made_by else ''}{name}"
 
     def _lines(self, node: str) -> str:
-        """The user's lines behind a node."""
+        """Return the user's source lines behind a node."""
         origins = self._drawing.origins.get(self._keys.get(node, -1), ())
         found = (self._drawing.sources[key] for key in origins if key in self._drawing.sources)
         return "\n".join(dict.fromkeys(f"{each.place}  {each.text}" for each in found if each.file))
 
     def _name(self, value: str, wanted: str) -> None:
-        """Choose the name of a value, one that no other has."""
+        """Choose a unique name for a value."""
         if value in self._values:
             return
         name, number = wanted, 1
@@ -68,7 +68,7 @@ class ReadableNames:
         self._values[value] = name
 
     def _rename(self, graph: onnx.GraphProto) -> None:
-        """Values of a graph."""
+        """Rename the values of a graph."""
         for each in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
             each.name = self._values.get(each.name, each.name)
         for node in graph.node:

@@ -1,7 +1,7 @@
-"""Holds weights once: originals of which packed copies run go to files, and are read where somebody asks.
+"""Avoids holding weights twice: originals whose packed copies are in use move to files, read back on access.
 
-A file is deleted as soon as it is mapped, so nothing is left behind; its pages take memory only where they
-are read. Nothing else about a weight changes: it is the same object with the same numbers.
+A file is deleted as soon as it is mapped, so nothing is left behind; its pages take memory only when they are
+read. Nothing else about a weight changes: it is the same object with the same numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torchrlopt.torch_private.tensors import num_storage_holders
 
 
 def weights_facts(inputs: Sequence[Any], static: Iterable[int], lowered: Lowered) -> Facts:
-    """How many bytes the weights take, and how many what was made of them takes, for the report."""
+    """Return the bytes of the weights, and of what was made from them, for the report."""
     weights = [inputs[at] for at in static if isinstance(inputs[at], torch.Tensor)]
     packed = getattr(lowered, "packed", None)
     if packed is None:
@@ -34,13 +34,13 @@ def weights_facts(inputs: Sequence[Any], static: Iterable[int], lowered: Lowered
 def release(inputs: Sequence[Any], static: Collection[int], lowered: Lowered) -> int:
     """Move the originals that no call reads any more to files.
 
-    Only tensors on the CPU that have their memory to themselves are moved.
+    Only CPU tensors that do not share their memory are moved.
 
     Returns:
-        How many bytes those were.
+        The number of bytes moved.
 
     Raises:
-        OSError: a file cannot be written; what was moved before stays moved, and is right.
+        OSError: a file cannot be written; weights moved before stay moved, and are right.
     """
     unread: Collection[int] = getattr(lowered, "unread", ())
     held = {_memory(each) for each in getattr(lowered, "packed", None) or ()}
@@ -57,7 +57,7 @@ def release(inputs: Sequence[Any], static: Collection[int], lowered: Lowered) ->
 
 
 def _is_alone(weight: Any) -> bool:
-    """Whether nobody else holds its memory: a view, an array or a state_dict would go on with the old one."""
+    """Whether its memory is not shared: a view, an array or a state_dict would keep the old memory."""
     return (
         isinstance(weight, torch.Tensor)
         and weight.device.type == "cpu"
@@ -70,15 +70,15 @@ def _is_alone(weight: Any) -> bool:
 
 
 def _num_holders(weight: torch.Tensor) -> int:
-    """How many tensors hold the memory of this one."""
+    """Return how many tensors hold the memory of this one."""
     storage = weight.untyped_storage()  # holds it as well
     return num_storage_holders(storage) - 1
 
 
 def _mapped(weight: torch.Tensor, folder: os.PathLike[str]) -> torch.Tensor:
-    """The numbers of a weight, in a file without a name. Writes go to memory, not to the file.
+    """Map a weight's numbers from an unnamed file. Writes go to memory, not to the file.
 
-    Not by `torch.from_file`: what that maps counts as shared by processes, and is not copied for them.
+    Not by `torch.from_file`: its mappings count as shared between processes, and are not copied for them.
     """
     with tempfile.TemporaryFile(dir=folder, prefix="weight") as file:
         weight.view(-1).view(torch.uint8).numpy().tofile(file)
@@ -88,10 +88,10 @@ def _mapped(weight: torch.Tensor, folder: os.PathLike[str]) -> torch.Tensor:
 
 
 def _num_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of tensors, each memory once."""
+    """Return the bytes of tensors, counting each memory once."""
     return sum({_memory(each): each.nbytes for each in tensors}.values())
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    """What is equal for two tensors in the same memory. Packed ones show no address."""
+    """Return an identifier of a tensor's memory. Packed tensors show no address."""
     return id(tensor) if tensor.layout is not torch.strided else tensor.untyped_storage().data_ptr()

@@ -1,9 +1,9 @@
-"""ONNX file in, rewritten ONNX file out: load, read, plan, write, check, save.
+"""Rewrites an ONNX file: load, read, plan, write, check, save.
 
-The file keeps its opset; one that is older than those that are read is converted to the oldest of these.
+The file keeps its opset; one that is older than the supported ones is converted to the oldest of these.
 
-The rewritten model is written beside its place and moved there at the end: whatever fails before that, the
-files that were there are there still.
+The rewritten model is written next to its destination and moved there at the end: if anything fails before
+that, existing files are unchanged.
 """
 
 from __future__ import annotations
@@ -85,18 +85,18 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
 
 
 def _place(path: Path) -> Path:
-    """The path without links on the way; what it names may be one."""
+    """Return the path with links resolved in all but the last part."""
     return path.parent.resolve() / path.name
 
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """What is read of a file.
+    """A parsed file.
 
     Attributes:
-        proto: the message in it, or what that was converted to.
+        proto: the message in it, converted if necessary.
         converted: whether it was converted.
-        refusal: why the file, which is valid, is not read.
+        refusal: why the file, though valid, is not supported.
     """
 
     proto: onnx.ModelProto
@@ -117,14 +117,14 @@ class _Source:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """For the report."""
+        """Notes for the report."""
         if not self.converted:
             return ()
         return (f"converted to opset {default_opset(self.proto)} by onnx.version_converter",)
 
 
 def _check(path_in: Path, staged: Staged, source: _Source, options: Options, journal: Journal) -> None:
-    """Load what was written, and compare it with the original where that is asked for."""
+    """Load what was written, and compare it with the original if `verify` is on."""
     converted = without_weights(source.proto).SerializeToString() if source.converted else b""
     checked = check_apart(
         path_in,
@@ -144,7 +144,7 @@ def _check(path_in: Path, staged: Staged, source: _Source, options: Options, jou
 
 
 def _weight_bytes(proto: onnx.ModelProto) -> int:
-    """Size of a model's tensors, those in other files included."""
+    """Return the size of a model's tensors, including external ones."""
     return sum(
         safety.num_bytes(tensor) if safety.is_external(tensor) else tensor.ByteSize()
         for tensor in safety.tensors(proto)
@@ -152,6 +152,6 @@ def _weight_bytes(proto: onnx.ModelProto) -> int:
 
 
 def _data_files(proto: onnx.ModelProto, base: Path) -> set[Path]:
-    """The files that a model's external data is in."""
+    """Return the files that hold a model's external data."""
     outside = filter(safety.is_external, safety.tensors(proto))
     return {base / safety.location(tensor)[0] for tensor in outside}

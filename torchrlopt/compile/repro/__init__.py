@@ -1,1 +1,1 @@
-"""What repeats a failure elsewhere: a folder with the graph as a program, options, plan and traceback."""
+"""Reproduces a failure elsewhere: a folder with the graph as a program, options, plan and traceback."""

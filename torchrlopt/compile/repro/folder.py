@@ -1,4 +1,4 @@
-"""What repeats a failure without the model's weights: the graph as a program, options, plan and traceback."""
+"""Reproduces a failure without the model's weights: graph as a program, options, plan and traceback."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from torchrlopt.storage.repro_folder import Repro, folder_for_all
 logger = logging.getLogger("torchrlopt")
 
 _OWN = {"on_error": "raise", "cache": False, "save_dir": None, "repro_dir": None}
-"""Options of a repetition, whatever the user's are."""
+"""Options of a reproduction, which override the user's."""
 _PLAN = "plan.json"
 
 
@@ -39,17 +39,17 @@ def repro_of(
     report: Report,
     error: Exception,
 ) -> Repro | None:
-    """What repeats a failure; it is written as well if the user has named a folder for that.
+    """Make the reproduction of a failure; also written to a folder if the user has named one.
 
-    Never raises: if it cannot be made, the log says why, and the result is None.
+    Never raises: if it cannot be made, the reason is logged, and the result is None.
 
     Args:
-        module: the ATen graph, or Dynamo's where tracing failed.
+        module: the ATen graph, or Dynamo's if tracing failed.
         inputs: of the module; no reference to them is kept.
         static: positions of the weights.
         options: of the compilation.
-        report: of the graph, as far as it came: the plan is read from it.
-        error: the failure; is given a note that names the folder, where one is written.
+        report: of the graph so far: the plan is read from it.
+        error: the failure; gets a note that names the folder, if one is written.
     """
     try:
         repro = _repro(module, inputs, static, options, report, error)
@@ -99,7 +99,7 @@ def _repro(
 
 
 def _plan_text(options: Options, report: Report) -> str | None:
-    """The plan that was made before the failure, or the user's own; None where there is none."""
+    """Return the plan that was made before the failure, or the user's own; None if there is none."""
     if options.plan is not None:
         path = Path(options.plan)
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
@@ -121,7 +121,7 @@ def _program(
     is_given: bool,
     error: Exception,
 ) -> str:
-    """The text of `repro.py`."""
+    """Return the text of `repro.py`."""
     weights = [each for each in inputs if each.role in ("weight", "buffer")]
     passed = [
         each for each in inputs if each.role == "input" or (each.role == "size" and each.value.isdigit())

@@ -1,4 +1,4 @@
-"""Python source of a graph and of inputs like those that it was traced for, with random numbers in them."""
+"""Writes Python source of a graph, and of inputs like its own with random numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import fx
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.generated_code import checked
 
-_SMALL = 64  # constants up to so many elements are written out: they may be shapes and indices
+_SMALL = 64  # constants up to this many elements are written out: they may be shapes and indices
 
 MAKE = '''
 def make(shape, stride, dtype, device, low=0, high=1, is_weight=False):
@@ -38,7 +38,7 @@ class Signature:
 
     Attributes:
         name: of the placeholder.
-        value: an expression that makes it; for a size that is one of another input, that expression.
+        value: an expression that makes it; for a number that is a size of another input, that size.
         dynamic: dimensions whose size is a symbol.
         role: "weight", "buffer", "input", "number", or "size" for a number that is a size of another input.
     """
@@ -50,10 +50,10 @@ class Signature:
 
 
 def signatures(module: fx.GraphModule, inputs: Sequence[Any], static: Collection[int]) -> list[Signature]:
-    """What each input of a graph is.
+    """Describe each input of a graph.
 
     Args:
-        module: placeholders carry a fake value where sizes are symbols.
+        module: placeholders carry a fake value if sizes are symbols.
         inputs: real tensors, numbers and SymInts, in the order of the placeholders.
         static: positions of the weights.
     """
@@ -77,7 +77,7 @@ def signatures(module: fx.GraphModule, inputs: Sequence[Any], static: Collection
 
 
 def _sizes(placeholders: Sequence[fx.Node], metas: Sequence[Any]) -> dict[str, str]:
-    """For each symbol the first size of a tensor that it is."""
+    """Return, for each symbol, the first tensor size that equals it."""
     found: dict[str, str] = {}
     for node, meta in zip(placeholders, metas, strict=True):
         if isinstance(meta, torch.Tensor):
@@ -88,7 +88,7 @@ def _sizes(placeholders: Sequence[fx.Node], metas: Sequence[Any]) -> dict[str, s
 
 
 def tensor_text(tensor: torch.Tensor, is_weight: bool) -> str:
-    """A call of `make` for a tensor of this kind; of whole numbers the smallest and the largest are told."""
+    """Return a call of `make` for such a tensor; for integers, with the smallest and the largest value."""
     parts = [tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, f"{str(tensor.device)!r}"]
     if not (tensor.is_floating_point() or tensor.is_complex()) and tensor.numel():
         parts += [int(tensor.min()), int(tensor.max())]
@@ -97,7 +97,7 @@ def tensor_text(tensor: torch.Tensor, is_weight: bool) -> str:
 
 
 def class_text(name: str, module: fx.GraphModule) -> str:
-    """A class whose `forward` is the graph's, with what it needs above it.
+    """Return a class with the graph's `forward`, preceded by what it needs.
 
     Raises:
         UnsupportedError: the graph holds something that cannot be written as source.
@@ -140,7 +140,7 @@ def _number(value: Any) -> str:
 
 
 def _import(name: str, value: Any) -> str:
-    """A line that binds a name of the graph's code."""
+    """Return a line that binds a name of the graph's code."""
     if isinstance(value, types.ModuleType):
         return f"import {value.__name__}" if name == value.__name__ else f"import {value.__name__} as {name}"
     if isinstance(value, float):
