@@ -1,4 +1,4 @@
-"""What happened to a graph, for people: the report, and the page that shows it."""
+"""Reports on what happened to a graph, and the HTML page that shows them."""
 
 from torchrlopt.report.drawing import Drawing, DrawnStep, Operator, Source
 from torchrlopt.report.executors import Choice, MeasuredPlan, Part

@@ -1,7 +1,7 @@
-"""A plan as it is drawn: operators before and after, what each step took away and what it put there.
+"""A plan as it is drawn: operators before and after, and what each step removed and added.
 
-Plain values, so that the page needs neither the C++ core nor the model. Who made the plan keeps a `Record`,
-which is small, and draws it when somebody asks for the page.
+Plain values, so that the page needs neither the C++ core nor the model. The planner keeps a `Record`, which
+is small, and draws it when the page is requested.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class Source:
     """Where an operator comes from in the user's program.
 
     Attributes:
-        file: as a module would be imported, such as "package/module.py"; empty where it is not known.
-        line: from 1; 0 where it is not known.
+        file: as a module would be imported, such as "package/module.py"; empty if not known.
+        line: from 1; 0 if not known.
         text: of that line.
         module: path of the `torch.nn.Module` that was running, such as "encoder.layer.0"; "" for the model.
     """
@@ -29,7 +29,7 @@ class Source:
 
     @property
     def place(self) -> str:
-        """File and line; empty where they are not known."""
+        """File and line; empty if not known."""
         return f"{self.file}:{self.line}" if self.file else ""
 
 
@@ -40,13 +40,13 @@ class Operator:
     Attributes:
         key: of the node; one that survives a step keeps it.
         op: operator.
-        attributes: what it is set to, as text.
-        inputs: keys of the nodes whose results it reads; graph inputs and weights among them.
+        attributes: its attributes, as text.
+        inputs: keys of the nodes whose results it reads, including graph inputs and weights.
         types: of its results, such as "f32[1, 64, 56, 56]".
-        name: in the graph that was captured; empty for what a substitution made.
-        is_static: an expression over weights: evaluated once for each set of weights.
+        name: in the captured graph; empty if a substitution made it.
+        is_static: an expression over weights, evaluated once per set of weights.
         is_leaf: an input, a weight or a constant.
-        is_opaque: of an operator that the core does not know: it stays as it is.
+        is_opaque: an operator that the core does not know, and leaves unchanged.
     """
 
     key: int
@@ -66,7 +66,7 @@ class Price:
 
     Attributes:
         time_us: in microseconds.
-        is_measured: timed on this machine; else by the analytic model.
+        is_measured: whether it was timed on this machine; otherwise it comes from the analytic model.
     """
 
     time_us: float
@@ -78,10 +78,10 @@ class DrawnGraph:
     """A graph.
 
     Attributes:
-        operators: in topological order, leaves among them.
+        operators: in topological order, including leaves.
         outputs: keys of the nodes that provide the graph's outputs.
-        prices: by key; of what runs at every call.
-        work: what the cost model counts: "flops", "bytes" (read and written), "peak_bytes", "launches".
+        prices: by key; of operators that run in every call.
+        work: counts of the cost model: "flops", "bytes" (read and written), "peak_bytes", "launches".
     """
 
     operators: tuple[Operator, ...]
@@ -92,15 +92,15 @@ class DrawnGraph:
 
 @dataclasses.dataclass(frozen=True)
 class DrawnStep:
-    """What one step did.
+    """One step of a plan.
 
     Attributes:
         substitution: its name in the library.
-        meaning: what it says of itself in the library; may be empty.
+        meaning: its description in the library; may be empty.
         proof: "proved", "tested" or "assumed".
-        removed: operators that were there before and are not after.
-        added: operators that it made.
-        around: operators that stayed and are read by the others, by key.
+        removed: operators that the step removed.
+        added: operators that the step added.
+        around: unchanged operators that these read, by key.
         read_before: keys of `removed` that the rest of the graph reads.
         read_after: keys that the rest of the graph reads instead.
     """
@@ -117,16 +117,16 @@ class DrawnStep:
 
 @dataclasses.dataclass(frozen=True)
 class Drawing:
-    """All that the page shows of one graph.
+    """Everything that the page shows of one graph.
 
     Attributes:
-        before: the graph that was captured.
-        after: what the plan made of it.
+        before: the captured graph.
+        after: the planned graph.
         steps: in order.
-        origins: keys of `before` from which each operator of a later graph comes, by its key; a node that
-            was there from the beginning comes from itself.
-        sources: where the user wrote each operator of `before`, by key, as far as that is known.
-        labels: names of inputs and weights in the user's words, by key, as far as they are known.
+        origins: for each operator of a later graph, by key, the keys of `before` that it comes from; an
+            original node comes from itself.
+        sources: where the user wrote each operator of `before`, by key, if known.
+        labels: the user's names of inputs and weights, by key, if known.
     """
 
     before: DrawnGraph
@@ -137,7 +137,7 @@ class Drawing:
     labels: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def modules_of(self, key: int) -> str:
-        """Path of the innermost module that holds all of what an operator comes from."""
+        """Path of the innermost module that contains all origins of an operator."""
         found = (self.sources.get(origin) for origin in self.origins.get(key, ()))
         paths = [source.module.split(".") for source in found if source is not None]
         common = paths[0] if paths else []
@@ -148,8 +148,8 @@ class Drawing:
 
 
 class Record(Protocol):
-    """Keeps what a drawing is made from."""
+    """Keeps the data that a drawing is made from."""
 
     def draw(self) -> Drawing:
-        """Make it."""
+        """Make the drawing."""
         ...

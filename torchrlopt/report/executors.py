@@ -1,4 +1,4 @@
-"""What a report says of executors: those that were tried, and the parts of a graph that each runs."""
+"""Executors in a report: those that were tried, and the parts of a graph that each runs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """One executor that was tried, or left out, where "auto" or "default" chose among several.
+    """One executor that "auto" or "default" tried or left out when choosing among several.
 
     Attributes:
         executor: its name.
-        searcher: what made the plan for it; "none" for the original graph in this executor.
-        ratio: measured time of its graph over the original's, both in one run; None where it failed.
-        seconds: what planning, building and checking took.
-        reason: why it is out; None for one that could be used.
+        searcher: that made the plan for it; "none" for the original graph in this executor.
+        ratio: measured time of its graph over the original's, both from one run; None if it failed.
+        seconds: time of planning, building and checking.
+        reason: why it was rejected; None if it could be used.
     """
 
     executor: str
@@ -26,12 +26,12 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A part of a graph that runs in parts.
+    """One part of a graph that is split between executors.
 
     Attributes:
-        executor: what runs it.
-        operators: how many.
-        reason: why there.
+        executor: that runs it.
+        operators: their number.
+        reason: why that executor.
     """
 
     executor: str
@@ -43,7 +43,7 @@ class Part:
 
 
 def told(choice: Choice) -> str:
-    """One line on a choice."""
+    """Describe a choice in one line."""
     speed = "" if choice.ratio is None else f" {1 / choice.ratio:.2f}x"
     reason = "" if choice.reason is None else f": {choice.reason}"
     return f"{choice.executor}, {choice.searcher}{speed}, {choice.seconds:.1f} s{reason}"
@@ -51,14 +51,14 @@ def told(choice: Choice) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredPlan:
-    """A plan that was timed beside the fastest one so far.
+    """A plan that was timed next to the fastest one so far.
 
     Attributes:
-        belief: how the machine, or the library, was believed to be when it was planned.
+        belief: the assumption about the machine, or the library, that it was planned with.
         predicted_ms: its price.
-        gain: part of the time that it saves of that of the fastest so far; negative where it is slower.
+        gain: fraction of the fastest plan's time that it saves; negative if it is slower.
         spread: half the interquartile range of the measured ratio, relative to the ratio.
-        is_kept: whether it is the fastest from there on.
+        is_kept: whether it is the fastest from then on.
     """
 
     belief: str

@@ -1,7 +1,7 @@
-"""`Journal`: the events of one compilation, from which its report is folded once.
+"""`Journal`: the events of one compilation, from which its report is made.
 
-Stages return what they have made; whoever runs them enters it here. Nothing else writes a report. A journal
-forks where several executors are tried, so that what one of them leaves is not said of another.
+Stages return their results; the caller records them here. Nothing else writes a report. A journal is forked
+when several executors are tried, so that facts of one do not appear in the report of another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torchrlopt.report.steps import ReportStep
 
 
 class Facts(TypedDict, total=False):
-    """What a stage may establish; the names are those of `Report`."""
+    """Facts that a stage may establish; the names are those of `Report`."""
 
     searcher: str
     executor: str
@@ -48,14 +48,14 @@ class Facts(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class _Found:
-    """Facts, which replace earlier ones of the same names."""
+    """Facts, which replace earlier ones with the same names."""
 
     facts: Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Spent:
-    """Wall time of a phase, which is added to what it took before."""
+    """Wall time of a phase, which is added to its earlier time."""
 
     phase: str
     ms: float
@@ -63,7 +63,7 @@ class _Spent:
 
 @dataclasses.dataclass(frozen=True)
 class _Noted:
-    """A remark, which follows earlier ones."""
+    """A note, which is appended to earlier ones."""
 
     text: str
 
@@ -72,32 +72,32 @@ class Journal:
     """An append-only list of events.
 
     Args:
-        **facts: what is known from the beginning.
+        **facts: known from the beginning.
     """
 
     def __init__(self, **facts: Unpack[Facts]) -> None:
         self._events: list[_Found | _Spent | _Noted] = [_Found(facts)]
 
     def add(self, **facts: Unpack[Facts]) -> None:
-        """What a stage has established."""
+        """Record what a stage has established."""
         self._events.append(_Found(facts))
 
     def add_timing(self, timing: Timing) -> None:
-        """What the clock has said last."""
+        """Record a timing; it replaces an earlier one."""
         names = ("before_ms", "after_ms", "spread", "is_calm", "is_bound")
         self._events.append(_Found({f"measured_{name}": getattr(timing, name) for name in names}))
 
     def add_note(self, text: str) -> None:
-        """A remark; see `Report.notes`."""
+        """Record a note; see `Report.notes`."""
         self._events.append(_Noted(text))
 
     def add_ms(self, phase: str, ms: float) -> None:
-        """Wall time of a phase, in milliseconds."""
+        """Record wall time of a phase, in milliseconds."""
         self._events.append(_Spent(phase, ms))
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """The block is a phase, also where it raises."""
+        """Record the block as a phase, even if it raises."""
         start = time.perf_counter()
         try:
             yield
@@ -105,7 +105,7 @@ class Journal:
             self.add_ms(name, (time.perf_counter() - start) * 1e3)
 
     def fork(self) -> Journal:
-        """Another journal with the events so far."""
+        """Return another journal with the events so far."""
         other = Journal()
         other._events = list(self._events)
         return other
@@ -116,10 +116,10 @@ class Journal:
         return sum(event.ms for event in self._events if isinstance(event, _Spent))
 
     def report(self, status: Status | None = None) -> Report:
-        """The report that the events come to.
+        """Make the report from the events.
 
         Args:
-            status: of the compiled graph; without one the original runs, and no more is said.
+            status: of the compiled graph; without one, the report says only that the original runs.
         """
         facts: dict[str, Any] = {}
         phases_ms: dict[str, float] = {}

@@ -1,6 +1,6 @@
-"""What happened to one graph, or to all the graphs of one model: the `Report`.
+"""The `Report`: what happened to one graph, or to all graphs of a model.
 
-Folded from the events of a compilation (`journal.py`), shown to the user (`print(model.report)`), saved as
+Made from the events of a compilation (`journal.py`), printed for the user (`print(model.report)`), saved as
 JSON (`to_json`).
 """
 
@@ -24,24 +24,24 @@ from torchrlopt.storage.repro_folder import Repro
 
 Kept = Literal["rewritten", "original", "planned"]
 
-_PRECEDENCE: tuple[Kept, ...] = ("rewritten", "planned")  # which is said of several graphs
+_PRECEDENCE: tuple[Kept, ...] = ("rewritten", "planned")  # which one describes several graphs
 
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """Alternated timing of two callables on the same inputs.
+    """Alternating timing of two callables on the same inputs.
 
     Attributes:
-        before_ms: lower quartile of the times of the first, in milliseconds, of those in which the process
-            had its processors.
+        before_ms: lower quartile of the first one's times, in milliseconds, of calls in which the process had
+            its processors.
         after_ms: the same of the second.
-        gain: 1 - after_ms / before_ms; positive: the second is faster.
-        spread: half the interquartile range of after / before, of times in their order.
+        gain: 1 - after_ms / before_ms; positive if the second is faster.
+        spread: half the interquartile range of after / before, with the times paired in order.
         num_rounds: pairs of such times.
-        is_calm: False where it hardly ever had its processors: all times count then, whatever slowed them.
+        is_calm: False if it hardly ever had its processors: then all times count, whatever slowed them.
         taken_at: when, in seconds since the epoch.
-        is_bound: the graphs differ by so much at least: waits of the slower one are subtracted, and not those
-            of the quicker one.
+        is_bound: whether the times are a bound, so that the graphs differ by at least as much: waits were
+            subtracted from the slower one, but not from the quicker one.
     """
 
     before_ms: float
@@ -56,15 +56,15 @@ class Timing:
 
 @dataclasses.dataclass
 class Status:
-    """What calls change after compilation. It belongs to the compiled graph, and all its reports read it.
+    """State that calls change after compilation. The compiled graph owns it, and all its reports share it.
 
     Attributes:
-        kept: which graph is used; "planned" where `explain` has made a plan and nothing else.
-        fallback_reason: why the original is used although a rewrite was asked for; None otherwise.
-        weight_sets: sets of weights that the rewritten graph has met: the first ones, and those after a
-            change, as far as it evaluates expressions over weights.
+        kept: which graph is used; "planned" if `explain` has only made a plan.
+        fallback_reason: why the original is used although a rewrite was requested; None otherwise.
+        weight_sets: sets of weights that the rewritten graph has seen: the first ones, and those after a
+            change, if it evaluates expressions over weights.
         checked_sets: those of them for which its outputs were compared with the original's.
-        repro: what repeats the failure that led to the original, see `Report.dump_repro`.
+        repro: the reproduction of the failure that led to the original, see `Report.dump_repro`.
     """
 
     kept: Kept = "original"
@@ -74,48 +74,48 @@ class Status:
     repro: Repro | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def keep_original(self, reason: str) -> None:
-        """From now on the original runs."""
+        """Run the original from now on."""
         self.kept, self.fallback_reason = "original", reason
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The record of one optimisation; numbers that were not taken are None.
+    """The record of one optimisation; numbers that were not measured are None.
 
     Attributes:
         status: which graph runs and why. Calls may change it; reports of one compiled graph share it.
-        searcher: what chose the steps.
-        executor: what runs the graph that was kept.
+        searcher: that chose the steps.
+        executor: that runs the kept graph.
         steps: the substitutions applied, in order; also those of a rewrite that was not kept.
         cost_before_ms: predicted time of the original graph, in milliseconds.
         cost_after_ms: predicted time of the rewritten graph, in milliseconds.
-        measured_share: part of `cost_after_ms` that comes from measured prices; the rest is analytic.
+        measured_share: fraction of `cost_after_ms` that comes from measured prices; the rest is analytic.
         measured_before_ms: measured time of the original graph, in milliseconds; see `Timing`.
         measured_after_ms: measured time of the rewritten graph, in milliseconds.
         measured_spread: half the interquartile range of the measured ratio, relative to the ratio.
-        measured_is_bound: the graphs differ by so much at least; see `Timing.is_bound`.
-        measured_is_calm: False where other processes, or a quota, held up nearly every call that was timed.
+        measured_is_bound: whether the graphs differ by at least as much; see `Timing.is_bound`.
+        measured_is_calm: False if other processes, or a quota, held up nearly every timed call.
         numerical_error: root mean square error of the rewritten graph against float64, as a multiple of
-            the original's own (1.0: as exact as the original); the worst output counts.
-        weight_bytes: what the weights of the model take, where the rewritten graph was built.
-        packed_bytes: what is held beside them of expressions over weights, with `weights="frozen"`.
-        released_bytes: how much of `weight_bytes` lies in files, see the option `release_weights`.
+            the original's own (1.0: as exact as the original); of the worst output.
+        weight_bytes: size of the model's weights, if the rewritten graph was built.
+        packed_bytes: size of evaluated expressions over weights held in addition, with `weights="frozen"`.
+        released_bytes: how much of `weight_bytes` was moved to files, see the option `release_weights`.
         phases_ms: wall time of each phase, in milliseconds.
         is_cache_hit: whether the plan came from the plan store, or the whole result from memory.
-        num_nodes_before: operators that run at every call, in the graph that was read.
-        num_nodes_after: the same in the rewritten graph; expressions over weights are not among them.
-        opaque: operators without a translation, left as they are.
-        notes: what else there is to know: why operators were left alone, what was not checked.
+        num_nodes_before: operators that run in every call, in the graph that was read.
+        num_nodes_after: the same in the rewritten graph, without expressions over weights.
+        opaque: operators without a translation, left unchanged.
+        notes: further information: why operators were left alone, what was not checked.
         num_graphs: graphs that this report covers (a model with graph breaks has several).
-        cut: where Dynamo ended the graph before the call was over; empty where it did not.
-        choices: executors that were tried, or left out, where there were several; empty otherwise.
-        measured_plans: plans that were timed beside the searched one, see the option `measure_plans`.
-        parts: what runs where, in the order of a call, where the executor takes parts of the graph only;
+        cut: where Dynamo broke the graph before the call was over; empty if it did not.
+        choices: executors that were tried, or left out, if there were several; empty otherwise.
+        measured_plans: plans that were timed next to the searched one, see the option `measure_plans`.
+        parts: which executor runs which part, in call order, if the executor takes only parts of the graph;
             empty otherwise.
         graph_hash: SHA-256 of the graph that was planned, see `plan.search.graph_hash`.
-        plans: the plan of each graph that came so far, as `SavedPlan` holds them.
+        plans: the plan of each graph so far, as `SavedPlan` holds them.
         searches: how the plan of each graph was found.
-        left_out: what each group of steps is worth, where `explain` has measured that.
+        left_out: what each group of steps is worth, if `explain` has measured it.
         records: what `save` draws the graphs from, one for each; not in the JSON.
     """
 
@@ -169,28 +169,28 @@ class Report:
 
     @property
     def checked_sets(self) -> int:
-        """Those for which outputs were compared with the original's, see `Status`."""
+        """Sets of weights for which outputs were compared with the original's, see `Status`."""
         return self.status.checked_sets
 
     @property
     def plan(self) -> SavedPlan:
-        """The plans of all graphs, to be saved: `report.plan.save(path)`; see `torchrlopt.apply_plan`."""
+        """The plans of all graphs, for saving: `report.plan.save(path)`; see `torchrlopt.apply_plan`."""
         return SavedPlan.made_here(self.plans)
 
     def dump_repro(self, folder: str | Path) -> Path:
-        """Write what repeats the failure: `python folder/repro.py`, with random weights of the same types.
+        """Write a reproduction of the failure, `python folder/repro.py`, with random weights of these types.
 
-        Beside it lie the graph as text, options, versions and inputs, the plan as far as there was one, and
-        the traceback. None of the model's weights is in it.
+        The folder also contains the graph as text, options, versions and inputs, the plan if there was one,
+        and the traceback. It contains none of the model's weights.
 
         Args:
-            folder: made where there is none.
+            folder: created if it does not exist.
 
         Returns:
             The folder.
 
         Raises:
-            UnsupportedError: nothing failed, or nothing that can be repeated: there was no graph.
+            UnsupportedError: nothing failed, or it cannot be reproduced because there was no graph.
             OSError: the folder cannot be written.
         """
         if self.status.repro is None:
@@ -202,13 +202,13 @@ class Report:
 
     @property
     def speedup(self) -> float:
-        """Measured time before over after; 1.0 where the original is kept or nothing was measured."""
+        """Measured time before over after; 1.0 if the original is kept or nothing was measured."""
         if self.kept == "original" or not self.measured_before_ms or not self.measured_after_ms:
             return 1.0
         return self.measured_before_ms / self.measured_after_ms
 
     def to_json(self) -> str:
-        """The whole report as a JSON object; neither the graphs nor `repro` are in it."""
+        """Return the whole report as a JSON object, without the graphs and `repro`."""
         status = dataclasses.replace(self.status, repro=None)
         fields = dataclasses.asdict(dataclasses.replace(self, status=status, records=()))
         state = fields.pop("status")
@@ -216,16 +216,16 @@ class Report:
         return json.dumps(state | fields, indent=2)
 
     def save(self, path: str | Path, title: str = "") -> None:
-        """Write the report as one HTML page, which needs nothing else: no network, no other file.
+        """Write the report as one self-contained HTML page: no network, no other file.
 
-        It shows both graphs, with what changed coloured, the operators by time, the steps one by one, the
-        user's lines behind them, and all that `print` shows. A report that was read from JSON has no graphs.
+        It shows both graphs, with changes coloured, the operators by time, the steps one by one, the user's
+        lines behind them, and everything that `print` shows. A report that was read from JSON has no graphs.
 
         Args:
             path: of the page; it is overwritten.
-            title: what the page is called, such as the model's name.
+            title: of the page, such as the model's name.
         """
-        from torchrlopt.report.page.page import page  # needed by few
+        from torchrlopt.report.page.page import page  # rarely needed
 
         Path(path).write_text(page(self, title), encoding="utf-8")
 
@@ -249,9 +249,9 @@ class Report:
 
     @classmethod
     def merged(cls, reports: Sequence[Report]) -> Report:
-        """One report over all graphs of a model: steps in order, times added, the worst error.
+        """Merge the reports of all graphs of a model: steps in order, times added, the worst error.
 
-        Kept is "rewritten" if any graph was; the reasons of the others are joined.
+        `kept` is "rewritten" if any graph was rewritten; the reasons of the others are joined.
         """
         if len(reports) == 1:
             return reports[0]
@@ -310,7 +310,7 @@ class Report:
         return out.getvalue().rstrip()
 
     def rows(self) -> list[tuple[str, str]]:
-        """Names and texts of the printed table; what was not taken is left out."""
+        """Names and texts of the printed table, without numbers that were not measured."""
         rows = [("result", self.summary)]
         others = ", other graphs as they were" if self.kept != "original" else ""
         rows.append(
@@ -351,7 +351,7 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """What was gained, in one sentence."""
+        """The gain, in one sentence."""
         fewer = f"{self.num_nodes_after} instead of {self.num_nodes_before} operators"
         if self.kept == "planned":
             predicted = f"{self.cost_before_ms:.3f} -> {self.cost_after_ms:.3f} ms predicted"
@@ -368,12 +368,12 @@ class Report:
 
     @property
     def timed_part(self) -> str:
-        """What the measured times are those of, in words: the rest of a call that was cut was not timed."""
+        """What the measured times cover, in words: if a call was cut, the rest of it was not timed."""
         return "in the graphs alone" if self.cut else "a call"
 
     @property
     def _held(self) -> str:
-        """What is held of the weights."""
+        """Memory held for weights."""
         assert self.weight_bytes is not None, "asked for where it is known"
         packed = "" if self.packed_bytes is None else f", {self.packed_bytes / 1e6:.1f} MB made of them"
         files = f", {self.released_bytes / 1e6:.1f} MB of the weights in files" if self.released_bytes else ""
@@ -386,7 +386,7 @@ class Report:
         return "" if self.measured_is_calm else "; the machine was busy"
 
     def step_groups(self) -> list[StepGroup]:
-        """The steps by what they mean."""
+        """The steps grouped by meaning."""
         return grouped(self.steps)
 
     def step_counts(self) -> dict[str, int]:
@@ -398,7 +398,7 @@ class Report:
 
 
 def _merged_status(each: Sequence[Status]) -> Status:
-    """That of several graphs, as it is now."""
+    """Merge the current status of several graphs."""
     reasons = dict.fromkeys(one.fallback_reason for one in each if one.fallback_reason)
     return Status(
         kept=next((kept for kept in _PRECEDENCE if any(one.kept == kept for one in each)), "original"),
@@ -414,13 +414,13 @@ def _joined(names: Any) -> str:
 
 
 def _total(values: list[Any]) -> Any:
-    """Sum of the numbers that were taken; None if there is none."""
+    """Sum of the values that are not None; None if there is none."""
     taken = [value for value in values if value is not None]
     return sum(taken) if taken else None
 
 
 def _worst(values: list[float | None]) -> float | None:
-    """Largest of the numbers that were taken; None if there is none."""
+    """Largest of the values that are not None; None if there is none."""
     return max((value for value in values if value is not None), default=None)
 
 

@@ -1,4 +1,4 @@
-"""How a plan was found: by whom, how far the search went, and how the best plan became cheaper."""
+"""How a plan was found: by which searcher, how far it got, and how the best plan became cheaper."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class SearchRecord:
     """One search.
 
     Attributes:
-        found_by: what found the plan that was kept: "networks" where an agent's lead was followed, else the
-            name of a searcher of the core.
+        found_by: what found the kept plan: "networks" if it followed an agent's lead, else the name of a
+            searcher of the core.
         expansions: graphs whose substitutions were listed.
         candidates: graphs that were priced.
-        is_exhausted: whether nothing was left to try; else a budget or its patience ended it.
-        seconds: how long it took.
-        curve: (seconds since the beginning, predicted time in milliseconds) whenever the best plan was
-            looked at; it begins with the graph that came in.
+        is_exhausted: whether nothing was left to try; otherwise a budget or its patience ended it.
+        seconds: duration.
+        curve: (seconds since the beginning, predicted time in milliseconds) of the best plan whenever it was
+            sampled; starts with the original graph.
     """
 
     found_by: str
@@ -37,7 +37,7 @@ class SearchRecord:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> SearchRecord:
-        """The inverse of `dataclasses.asdict`, also after a detour by JSON."""
+        """The inverse of `dataclasses.asdict`, including a round trip through JSON."""
         curve = tuple((float(seconds), float(cost_ms)) for seconds, cost_ms in given["curve"])
         return cls(**{**given, "curve": curve})
 

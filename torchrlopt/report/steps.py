@@ -1,11 +1,11 @@
-"""The steps of a plan as people read them: what was applied, what it saved, and what it means."""
+"""The steps of a plan for the reader: what was applied, what it saved, and what it means."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
 
-#: What the families of the library do, in words, and in the order in which it is told.
+#: The meaning of each family of the library in words, in reporting order.
 _MEANINGS = {
     "computed otherwise": ("algebra", "convolution"),
     "merged": ("merge", "parallel", "hoist"),
@@ -26,9 +26,9 @@ class ReportStep:
         substitution: its name in the library.
         location: index of the match among the matches of that substitution, in canonical order.
         cost_ms: predicted time of the whole graph after the step, in milliseconds.
-        saved_ms: how much that is less than before the step, in milliseconds.
+        saved_ms: predicted time that the step saves, in milliseconds.
         family: of the substitution, see docs/substitutions.md.
-        proof: whether the substitution is "proved", or "tested" only, or "assumed".
+        proof: whether the substitution is "proved", only "tested", or "assumed".
     """
 
     substitution: str
@@ -41,7 +41,7 @@ class ReportStep:
 
 @dataclasses.dataclass(frozen=True)
 class StepGroup:
-    """Steps that mean the same.
+    """Steps with the same meaning.
 
     Attributes:
         meaning: in words.
@@ -60,13 +60,13 @@ class StepGroup:
 
 @dataclasses.dataclass(frozen=True)
 class LeftOut:
-    """What a plan without the steps of one group takes more than the plan with them.
+    """How much longer a plan without the steps of one group takes.
 
     Attributes:
         meaning: of the group.
         predicted_ms: predicted, in milliseconds.
         measured_ms: measured, in milliseconds.
-        spread_ms: how far that may be off: half the interquartile range of the rounds.
+        spread_ms: uncertainty of that: half the interquartile range of the rounds.
     """
 
     meaning: str
@@ -80,7 +80,7 @@ class LeftOut:
 
 
 def grouped(steps: Iterable[ReportStep]) -> list[StepGroup]:
-    """The steps by what they mean."""
+    """Group the steps by meaning."""
     counts: dict[str, dict[str, int]] = {meaning: {} for meaning in (*_MEANINGS, _OTHER)}
     saved = dict.fromkeys(counts, 0.0)
     for step in steps:
@@ -95,6 +95,6 @@ def grouped(steps: Iterable[ReportStep]) -> list[StepGroup]:
 
 
 def meaning_of(family: str) -> str:
-    """A key of `_MEANINGS`, or `_OTHER`."""
+    """Return a key of `_MEANINGS`, or `_OTHER`."""
     plain = family.removeprefix("generated_")
     return next((meaning for meaning, families in _MEANINGS.items() if plain in families), _OTHER)

@@ -1,4 +1,4 @@
-"""Where the points and the axes of a chart lie."""
+"""Positions of the points and axes of a chart."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _PARTS = 4  # of each axis
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """A line of steps: each point holds until the next one.
+    """A step curve: each point holds until the next one.
 
     Attributes:
         points: in pixels.
         across: (pixel, value) of each mark of the horizontal axis.
-        up: the same of the vertical axis.
+        up: the same for the vertical axis.
     """
 
     points: Sequence[tuple[float, float]]
@@ -26,9 +26,9 @@ class Curve:
 
 
 def curve(points: Sequence[tuple[float, float]]) -> Curve:
-    """Places of the points (where, milliseconds), in order, in a chart of WIDTH x HEIGHT pixels."""
+    """Place the points (x, milliseconds), in order, in a chart of WIDTH x HEIGHT pixels."""
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    # A little room above and below; also where all points are as high, or are at 0.
+    # Leave some room above and below, even if all points are equally high, or at 0.
     room = (max(ys) - min(ys)) * 0.08 or abs(max(ys)) * 0.01 or 1.0
     low, high = min(ys) - room, max(ys) + room
     span = max(xs) - min(xs) or 1.0

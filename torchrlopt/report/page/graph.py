@@ -1,4 +1,4 @@
-"""What the script of the page reads of one graph: its operators, the bands of the overview, the steps."""
+"""The data of one graph for the page's script: operators, bands of the overview, steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchrlopt.report.page.tables import lines_of
 from torchrlopt.report.page.words import change, milliseconds, shortened, time_of
 from torchrlopt.report.steps import ReportStep, meaning_of
 
-_MAX_WHOLE = 1600  # operators of both graphs that the page offers to draw one by one
+_MAX_WHOLE = 1600  # most operators of both graphs that the page offers to draw one by one
 _MAX_LABEL = 26
 _MAX_TYPE = 34
 _MAX_LINES = 6
@@ -22,10 +22,10 @@ Box = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """What is drawn of one graph.
+    """The drawing of one graph.
 
     Attributes:
-        data: what the script reads.
+        data: for the script.
         total: operators of both graphs.
         folded: how many of them the overview folds into bands.
         is_whole: whether the page offers to draw all of them.
@@ -40,7 +40,7 @@ class Picture:
 
 
 def picture(drawing: Drawing, steps: Sequence[ReportStep]) -> Picture:
-    """Everything that is drawn of a graph."""
+    """Return everything that is drawn of a graph."""
     rows = rows_of(drawing)
     bands = bands_of(drawing, rows)
     minis, walked = _walked(drawing, steps)
@@ -63,7 +63,7 @@ def picture(drawing: Drawing, steps: Sequence[ReportStep]) -> Picture:
 
 
 def _band(band: Band, drawing: Drawing, rows: Rows) -> dict[str, Any]:
-    """A band, with what it holds on either side; None where it holds nothing."""
+    """Describe a band and its contents on either side; None for an empty side."""
     told = {}
     for side, graph, row in (("b", drawing.before, rows.before), ("a", drawing.after, rows.after)):
         own = [each for each in drawn(graph) if band.first <= row[each.key] < band.end]
@@ -74,7 +74,7 @@ def _band(band: Band, drawing: Drawing, rows: Rows) -> dict[str, Any]:
 
 
 def _boxes(drawing: Drawing, rows: Rows) -> dict[str, Box]:
-    """The operators of both graphs by "b" or "a" and their key."""
+    """Return the boxes of both graphs' operators, by "b" or "a" and their key."""
     both = {each.key for each in drawing.before.operators} & {each.key for each in drawing.after.operators}
     prices = (*drawing.before.prices.values(), *drawing.after.prices.values())
     largest = max((price.time_us for price in prices), default=0.0) or 1.0
@@ -102,7 +102,7 @@ def _boxes(drawing: Drawing, rows: Rows) -> dict[str, Box]:
 
 
 def _box(each: Operator, kind: str, name: str) -> Box:
-    """What is written in a box; a leaf has one line only."""
+    """Return the text of a box; a leaf has only one line."""
     types = each.types[0] if each.types else ""
     if each.is_leaf:
         return {"kind": kind, "label": f"{shortened(name, _MAX_LABEL)} {types}".strip(), "small": ""}
@@ -116,7 +116,7 @@ def _box(each: Operator, kind: str, name: str) -> Box:
 
 
 def _facts(each: Operator, price: Price | None, weights: list[str]) -> list[tuple[str, str]]:
-    """What the page says of an operator when it is chosen."""
+    """Return what the page shows about a selected operator."""
     time = f"{time_of(price.time_us)}, {'measured' if price.is_measured else 'estimated'}" if price else ""
     facts = (
         ("result", ", ".join(each.types)),
@@ -129,7 +129,7 @@ def _facts(each: Operator, price: Price | None, weights: list[str]) -> list[tupl
 
 
 def _lines(keys: Iterable[int], drawing: Drawing) -> list[tuple[str, str]]:
-    """The user's lines behind operators, and where they stand."""
+    """Return the user's source lines behind operators, and their places."""
     return [
         (text, " in ".join(filter(None, (place, module))))
         for text, place, module in lines_of(keys, drawing)[:_MAX_LINES]
@@ -137,7 +137,7 @@ def _lines(keys: Iterable[int], drawing: Drawing) -> list[tuple[str, str]]:
 
 
 def _weight(each: Operator, drawing: Drawing) -> str:
-    """An operand that is known before a call."""
+    """Describe an operand that is known before a call."""
     types = ", ".join(each.types)
     return (
         f"{drawing.labels.get(each.key, '')} {types}".strip() if each.is_leaf else f"{types} (computed once)"
@@ -147,7 +147,7 @@ def _weight(each: Operator, drawing: Drawing) -> str:
 def _walked(
     drawing: Drawing, steps: Sequence[ReportStep]
 ) -> tuple[list[list[list[Box]]], list[dict[str, Any]]]:
-    """Drawings of the steps, each kind once, and what the page says of each step."""
+    """Return drawings of the steps, each distinct one once, and the page's data about each step."""
     ends = _ends(drawing)
     minis: list[list[list[Box]]] = []
     known: dict[str, int] = {}
@@ -176,7 +176,7 @@ def _walked(
 
 
 def _ends(drawing: Drawing) -> list[dict[int, set[int]]]:
-    """For each step: which operators of the last graph each of those that it made has become."""
+    """For each step, map each operator that it made to those of the last graph that it has become."""
     ends: list[dict[int, set[int]]] = []
     later = {key: {key} for key in drawing.after.prices}
     for step in reversed(drawing.steps):
@@ -188,7 +188,7 @@ def _ends(drawing: Drawing) -> list[dict[int, set[int]]]:
 
 
 def _mini(step: DrawnStep) -> list[list[Box]]:
-    """What one step took away, and what it put there."""
+    """Draw what one step removed and added."""
     return [
         _part(step, step.removed, step.read_before, "gone"),
         _part(step, step.added, step.read_after, "new"),
@@ -199,7 +199,7 @@ def _part(step: DrawnStep, operators: Iterable[Operator], read: Sequence[int], k
     own = {each.key: each for each in operators}
     used = dict.fromkeys(key for each in own.values() for key in each.inputs)
     outside = {key: step.around[key] for key in (*used, *read) if key in step.around and key not in own}
-    # Keys of a step are renumbered, so that equal steps have equal drawings.
+    # Renumber the keys of a step, so that equal steps have equal drawings.
     number = {key: at for at, key in enumerate((*outside, *own))}
     boxes: list[Box] = [
         {"kind": "leaf", "label": _outside(each), "small": "", "key": number[key], "reads": []}
@@ -217,6 +217,6 @@ def _part(step: DrawnStep, operators: Iterable[Operator], read: Sequence[int], k
 
 
 def _outside(each: Operator) -> str:
-    """What is written of an operator that a step reads, or that reads it."""
+    """Label an operator that a step reads, or that reads it."""
     name = each.op.lower() if each.is_leaf else each.op.removeprefix("aten.")
     return " ".join((name, *each.types[:1]))

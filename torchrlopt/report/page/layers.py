@@ -1,7 +1,7 @@
-"""Rows that both graphs of a drawing share, and the rows that are folded into one box.
+"""Rows shared by both graphs of a drawing, and the rows that are folded into one box.
 
-An operator that both graphs have stands in the same row of both. Rows that repeat a block of others, and long
-stretches in which nothing changed, become a band: one box that says what it holds.
+An operator that is in both graphs has the same row in both. Rows that repeat a block of others, and long
+stretches without changes, become a band: one box that says what it contains.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torchrlopt.report.drawing import Drawing, DrawnGraph, Operator
 _MAX_STRETCH = (
     1.5  # beyond this many times the rows that each graph needs alone, common rows leave too many gaps
 )
-_MAX_PERIOD = 80  # rows of a repeated block; the search for blocks is linear in it
-_MIN_FOLDED = 4  # rows; a band of fewer saves no room
+_MAX_PERIOD = 80  # rows of a repeated block; the search for blocks is linear in this
+_MIN_FOLDED = 4  # rows; folding fewer saves no room
 _MARGIN = 1  # rows around a change that are never folded
-_MAX_DRAWN = 800  # operators of both graphs in the overview
+_MAX_DRAWN = 800  # most operators of both graphs in the overview
 
 Key = TypeVar("Key", int, str)
 
 
 class Band(NamedTuple):
-    """Rows that are drawn as one: from `first` up to but without `end`; `text` describes them."""
+    """Rows that are drawn as one, from `first` up to but excluding `end`; `text` describes them."""
 
     first: int
     end: int
@@ -43,12 +43,12 @@ class Rows:
 
 
 def drawn(graph: DrawnGraph) -> list[Operator]:
-    """The operators that are drawn: what runs at every call, and the inputs of the graph."""
+    """Return the operators to draw: those that run in every call, and the inputs of the graph."""
     return [each for each in graph.operators if not each.is_static and each.op != "Constant"]
 
 
 def rows_of(drawing: Drawing) -> Rows:
-    """Rows that are common to both graphs, if that does not stretch them too far."""
+    """Return rows shared by both graphs, unless that stretches them too far."""
     before, after = drawn(drawing.before), drawn(drawing.after)
     alone = layers(_inputs(before)), layers(_inputs(after))
     needed = 1 + max((row for side in alone for row in side.values()), default=-1)
@@ -66,7 +66,7 @@ def rows_of(drawing: Drawing) -> Rows:
 def _common(
     before: Sequence[Operator], after: Sequence[Operator], origins: Mapping[int, Sequence[int]]
 ) -> dict[int, int]:
-    """Rows of both graphs together; what the plan made is no lower than the last of what it is made of."""
+    """Return the rows of both graphs together; a new operator is no lower than the last of its origins."""
     inputs = _inputs([*before, *after])
     row = layers(inputs)
     given = {each.key for each in before}
@@ -91,11 +91,11 @@ def _inputs(operators: Iterable[Operator]) -> dict[int, list[int]]:
 
 
 def layers(inputs: Mapping[Key, Iterable[Key]], wanted: Mapping[Key, int] | None = None) -> dict[Key, int]:
-    """Each node just above its first reader; a node that nobody reads just below its last input.
+    """Place each node just above its first reader; a node without readers just below its last input.
 
     Args:
-        inputs: what each node reads; keys that are no nodes do not count.
-        wanted: rows of nodes that may stand further down where nobody reads them.
+        inputs: the keys that each node reads; keys that are not nodes are ignored.
+        wanted: rows of nodes that may move further down if they have no readers.
 
     Raises:
         CycleError: there is no such order.
@@ -115,7 +115,7 @@ def layers(inputs: Mapping[Key, Iterable[Key]], wanted: Mapping[Key, int] | None
 
 
 def bands_of(drawing: Drawing, rows: Rows) -> list[Band]:
-    """The bands of a drawing that shows no more than what is worth looking at, in order."""
+    """Return the bands that reduce a drawing to what is worth seeing, in order."""
     before = {each.key for each in drawing.before.operators}
     after = {each.key for each in drawing.after.operators}
     contents: list[list[tuple[str, ...]]] = [[] for _ in range(rows.count)]
@@ -133,8 +133,8 @@ def bands_of(drawing: Drawing, rows: Rows) -> list[Band]:
 
 
 def _repeats(rows: Sequence[object], low: int, high: int) -> list[Band]:
-    """The block that saves most, folded except for its first instance; then the same above and below it."""
-    best = (0, 0, 0)  # saved rows, -period, -first row: of two that save as many, the shorter period
+    """Fold the repeated block that saves most, except for its first instance; recurse above and below it."""
+    best = (0, 0, 0)  # saved rows, -period, -first row: of equal savings, prefer the shorter period
     for period in range(1, min(_MAX_PERIOD, (high - low) // 2) + 1):
         run = 0
         for at in range(high - period - 1, low - 1, -1):
@@ -150,7 +150,7 @@ def _repeats(rows: Sequence[object], low: int, high: int) -> list[Band]:
 
 
 def _unchanged(is_changed: Sequence[bool], bands: Iterable[Band]) -> list[Band]:
-    """Stretches without changes, outside of other bands."""
+    """Return stretches without changes, outside other bands."""
     count = len(is_changed)
     is_kept = [any(is_changed[max(0, at - _MARGIN) : at + _MARGIN + 1]) for at in range(count)]
     for band in bands:
@@ -164,7 +164,7 @@ def _unchanged(is_changed: Sequence[bool], bands: Iterable[Band]) -> list[Band]:
 
 
 def _cut(bands: list[Band], sizes: Sequence[int]) -> list[Band]:
-    """The bands, and one more for all that would make the drawing too large."""
+    """Return the bands, with one more for everything that would make the drawing too large."""
     folded = {row for band in bands for row in range(band.first, band.end)}
     total = 0
     for row, size in enumerate(sizes):

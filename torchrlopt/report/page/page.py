@@ -1,4 +1,4 @@
-"""The page of a report, from templates: one file that holds its style, its scripts and its data."""
+"""Renders the page of a report from templates: one file with its style, scripts and data."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _SCRIPTS = ("vendor/d3-dag.min.js", "page.js")
 
 
 def page(report: Report, title: str = "") -> str:
-    """The page of a report; see `Report.save`."""
+    """Return the page of a report; see `Report.save`."""
     environment = Environment(
         loader=PackageLoader("torchrlopt.report.page", "."),
-        autoescape=True,  # names come from files of strangers
+        autoescape=True,  # names come from untrusted files
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -41,7 +41,7 @@ def page(report: Report, title: str = "") -> str:
         phases=tables.with_bars(list(report.phases_ms.items()), None, 1),
         style=_file("page.css"),
         scripts=scripts,
-        # Only the scripts of this package run, even if some text were not escaped.
+        # Allow only this package's scripts to run, even if some text were not escaped.
         hashes=" ".join(f"'sha256-{_digest(script)}'" for script in scripts),
     )
 
@@ -83,7 +83,7 @@ def _graph(
         "picture": picture(drawing, steps),
         "steps": list(enumerate(steps, 1)),
         "walk": walk,
-        # A search that found one plan only has no curve.
+        # A search that found only one plan has no curve.
         "search": charts.curve(search) if len({cost_ms for _, cost_ms in search}) > 2 else None,
         "by_kind": tables.by_kind(drawing),
         "dearest": tables.dearest(drawing),
@@ -94,7 +94,7 @@ def _graph(
 
 
 def _groups(report: Report) -> list[tables.Row]:
-    """What the steps do: meaning, substitutions, predicted, measured without them, bars."""
+    """Group the steps: meaning, substitutions, predicted saving, measurements without them, bars."""
     proofs = {step.substitution: step.proof for step in report.steps}
     rows = [
         (

@@ -1,7 +1,7 @@
 """The rows of the tables of one graph: operators by time, lines of the user's program, counted work.
 
-Rows are tuples in the order of their columns; the template formats the numbers. A pair of percentages at the
-end of a row is the length of its bars, before and after.
+Rows are tuples in column order; the template formats the numbers. A pair of percentages at the end of a row
+gives the lengths of its bars, before and after.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Line = tuple[str, str, str]  # text, place, modules
 
 
 def with_bars(rows: Sequence[Row], before: int | None, after: int) -> list[Row]:
-    """Rows with the lengths of their bars at the end.
+    """Append the lengths of the bars to each row.
 
     Args:
         rows: without bars.
-        before: column of the first bar; None where there is one bar only.
+        before: column of the first bar; None if there is only one bar.
         after: column of the second.
     """
     pairs = [(0.0 if before is None else abs(row[before]), abs(row[after])) for row in rows]
@@ -44,7 +44,7 @@ def with_bars(rows: Sequence[Row], before: int | None, after: int) -> list[Row]:
 
 
 def lines_of(keys: Iterable[int], drawing: Drawing) -> list[Line]:
-    """The user's lines behind operators of either graph, each with the first of its modules."""
+    """Return the user's lines behind operators of either graph, each with the first of its modules."""
     found: dict[tuple[str, str], dict[str, None]] = {}
     for origin in dict.fromkeys(origin for key in keys for origin in drawing.origins.get(key, ())):
         if origin in drawing.sources:
@@ -59,7 +59,7 @@ def lines_of(keys: Iterable[int], drawing: Drawing) -> list[Line]:
 
 
 def by_kind(drawing: Drawing) -> list[Row]:
-    """Kinds of operators by predicted time: name, counts and times before and after, bars; then the sums."""
+    """Return operator kinds by predicted time: name, counts and times before and after, bars; then sums."""
     before, after = _counted(drawing.before), _counted(drawing.after)
     nothing = (0, 0.0)
     rows: list[Row] = []
@@ -81,7 +81,7 @@ def _counted(graph: DrawnGraph) -> dict[str, tuple[int, float]]:
 
 
 def dearest(drawing: Drawing) -> tuple[list[Row], int]:
-    """What takes most time after the plan, and how many kinds there are; operators of the same lines are one.
+    """Return what takes most time after the plan, and how many kinds; those on the same lines are one.
 
     Rows are count, operator, types, time, share of the graph's time, whether it was measured, lines, lines
     left out, name.
@@ -107,10 +107,10 @@ def dearest(drawing: Drawing) -> tuple[list[Row], int]:
 
 
 def changed_lines(drawing: Drawing) -> tuple[list[Row], int]:
-    """The user's lines whose operators changed, the most expensive first, and how many there are.
+    """Return the user's lines whose operators changed, the most expensive first, and their number.
 
-    The time of an operator that comes from several lines is shared out by what these took before. Rows are
-    line, number of operators, time before and after, bars.
+    The time of an operator that comes from several lines is divided in proportion to their times before. Rows
+    are line, number of operators, time before and after, bars.
     """
     before, after = drawing.before.prices, drawing.after.prices
     line_of = {
@@ -144,7 +144,7 @@ def _shared_out(
 
 
 def left_alone(drawing: Drawing) -> list[Row]:
-    """Operators without a translation: name, lines, name in the graph."""
+    """Return the operators without a translation: name, lines, name in the graph."""
     return [
         (each.op, lines_of([each.key], drawing), each.name)
         for each in drawing.before.operators
@@ -153,7 +153,7 @@ def left_alone(drawing: Drawing) -> list[Row]:
 
 
 def work(drawing: Drawing) -> list[Row]:
-    """What the cost model counts of both graphs: what it is, before, after, change."""
+    """Return the cost model's counts for both graphs: description, before, after, change."""
     rows = []
     for text, name, unit in _WORK:
         was, now = drawing.before.work[name], drawing.after.work[name]

@@ -1,4 +1,4 @@
-"""Numbers in words."""
+"""Formats numbers as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _UNITS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 
 def time_of(us: float) -> str:
-    """A time in microseconds, in the unit that suits it."""
+    """Format a time given in microseconds, in a suitable unit."""
     if us >= 1e6:
         return f"{us / 1e6:.2f} s"
     if us >= 1e3:
@@ -15,17 +15,17 @@ def time_of(us: float) -> str:
 
 
 def milliseconds(ms: float) -> str:
-    """A time in milliseconds."""
+    """Format a time in milliseconds."""
     return f"{ms:.3f} ms" if abs(ms) < 100 else f"{ms:.1f} ms"
 
 
 def change(ms: float) -> str:
-    """A difference of times, in milliseconds."""
+    """Format a difference of times, in milliseconds."""
     return "±0" if abs(ms) < 0.0005 else f"{ms:+.3f} ms"
 
 
 def amount(number: float, unit: str) -> str:
-    """A large number with its unit, such as "1.3 MB"."""
+    """Format a large number with its unit, such as "1.3 MB"."""
     for letter, size in _UNITS:
         if number >= size:
             return f"{number / size:.3g} {letter}{unit}"
@@ -33,12 +33,12 @@ def amount(number: float, unit: str) -> str:
 
 
 def percent(change: float) -> str:
-    """A relative change."""
+    """Format a relative change."""
     return "±0%" if abs(change) < 0.005 else f"{change:+.0%}"
 
 
 def error_in_words(error: float | None) -> str:
-    """What a multiple of the original's own error against float64 means."""
+    """Explain the error, a multiple of the original's own error against float64."""
     if error is None:
         return "not compared with float64"
     if error == 0.0:
@@ -51,5 +51,5 @@ def error_in_words(error: float | None) -> str:
 
 
 def shortened(text: str, length: int) -> str:
-    """A text of at most that many letters."""
+    """Shorten a text to at most `length` letters."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
