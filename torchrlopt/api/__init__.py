@@ -1,1 +1,1 @@
-"""What users call: `optimise`, `optimise_onnx`, `explain`, and the command line."""
+"""The public API: `optimise`, `optimise_onnx`, `explain`, and the command line."""

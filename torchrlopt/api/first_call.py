@@ -1,7 +1,7 @@
-"""What the call that compiles leaves behind; it is repeated, for its time, only where that is nothing.
+"""Finds whether the compiling call has side effects; it is repeated for timing only if it has none.
 
-Dynamo tells of attributes, globals and elements of containers that a call sets; of tensors that were written
-to, their versions tell.
+Dynamo reports the attributes, globals and elements of containers that a call sets; versions of tensors show
+whether they were written to.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torchrlopt.torch_private.tensors import version_of
 
 
 class FirstCall:
-    """Notes the graphs of a call while it goes on; safe for threads."""
+    """Records the graphs of a call while it runs; thread-safe."""
 
     def __init__(self) -> None:
         self._graphs: list[_Graph] = []
@@ -25,25 +25,25 @@ class FirstCall:
         self._lock = threading.Lock()
 
     def note(self, only_computes: bool, inputs: Iterable[Any]) -> None:
-        """One graph, before it runs.
+        """Record one graph, before it runs.
 
         Args:
-            only_computes: whether the call is this graph and does nothing but run it, as far as Dynamo tells.
-            inputs: of the graph, weights among them.
+            only_computes: whether, as far as Dynamo knows, the call is this graph and only runs it.
+            inputs: of the graph, including weights.
         """
         with self._lock:
             if not self._is_over:
                 self._graphs.append(_Graph(only_computes, inputs))
 
     def end(self, model: torch.nn.Module) -> bool:
-        """Forget the graphs. Returns whether the call left nothing behind, and nobody counts the calls."""
+        """Forget the graphs. Return whether the call had no side effects, and no hooks see the calls."""
         with self._lock:
             graphs, self._graphs, self._is_over = self._graphs, [], True
         return len(graphs) == 1 and graphs[0].has_left_nothing() and not has_hooks(model)
 
 
 class _Graph:
-    """One graph of the call, with what its inputs were.
+    """One graph of the call, with the initial state of its inputs.
 
     Args:
         only_computes: as above.
@@ -60,11 +60,11 @@ class _Graph:
 
 
 def _state(tensor: torch.Tensor) -> int | torch.Tensor:
-    """The version; a copy of what has none."""
+    """Return the version; a copy of a tensor without one."""
     return tensor.clone() if tensor.is_inference() else version_of(tensor)
 
 
 def _is_as_it_was(tensor: torch.Tensor, state: int | torch.Tensor) -> bool:
-    if isinstance(state, torch.Tensor):  # what holds NaN differs from itself, and is not repeated
+    if isinstance(state, torch.Tensor):  # NaN differs from itself: such a call is not repeated
         return tensor.shape == state.shape and torch.equal(tensor, state)
     return version_of(tensor) == state

@@ -1,4 +1,4 @@
-"""Does somebody differentiate through a call? The original runs then: the rewritten graph records nothing.
+"""Detects calls that are differentiated: the original runs then, as the rewritten graph records no gradients.
 
 Inputs in containers are found before the call. Those in other objects, in globals and in closures are found
 by Dynamo when it traces the call: they are inputs of its graphs, and it guards whether they require grad. So
@@ -20,10 +20,10 @@ from torchrlopt.torch_private.modes import is_transformed
 from torchrlopt.torch_private.pytree import tree_leaves
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
-"""What holds no tensor."""
+"""Types that hold no tensor."""
 
 _IN_CONTAINERS = re.compile(r"L\['(args|kwargs)'\](\[[^\[\]]*\])*")
-"""Where `is_differentiated` looks, as Dynamo writes it; it looks into some more objects."""
+"""Where `is_differentiated` looks, in Dynamo's notation; it also looks into some other objects."""
 
 
 _DIFFERENTIATED = (
@@ -36,14 +36,14 @@ _LOST = (
 
 
 class RecordedError(Exception):
-    """A graph refuses to run in a call that records gradients with respect to what it reads."""
+    """A graph refuses to run in a call that records gradients with respect to one of its inputs."""
 
 
 class _Call(threading.local):
-    """The call that this thread is in.
+    """The current call of this thread.
 
     Attributes:
-        is_recorded: whether gradients are recorded around it; inside they never are.
+        is_recorded: whether gradients are recorded around it; they never are inside.
     """
 
     is_recorded = False
@@ -54,7 +54,7 @@ _CALL = _Call()
 
 @contextlib.contextmanager
 def without_recording() -> Iterator[None]:
-    """Around a call of compiled code: no gradients are recorded, and graphs know whether they were before."""
+    """Wrap a call of compiled code: gradients are off, and graphs know whether they were on before."""
     before, _CALL.is_recorded = _CALL.is_recorded, torch.is_grad_enabled()
     try:
         with torch.no_grad():
@@ -64,11 +64,11 @@ def without_recording() -> Iterator[None]:
 
 
 def refusing(run: Callable[..., Any], source: str) -> Callable[..., Any]:
-    """A graph that raises RecordedError in calls that record gradients, and runs in others.
+    """Wrap a graph to raise RecordedError in calls that record gradients, and to run in others.
 
     Args:
         run: the graph.
-        source: where in a call it finds what requires gradients.
+        source: where in a call it finds the tensor that requires gradients.
     """
     from torchrlopt.compile.fallback import WARNINGS  # heavy
 
@@ -82,12 +82,12 @@ def refusing(run: Callable[..., Any], source: str) -> Callable[..., Any]:
 
 
 def noticing(run: Callable[..., Any], source: str, notice: Callable[[], None]) -> Callable[..., Any]:
-    """A graph that runs in every call, as others have run in it before, and tells of those that record.
+    """Wrap a graph to run in every call, as others of the call already have, and report lost gradients.
 
     Args:
         run: the graph.
-        source: where it finds what requires gradients.
-        notice: is called where they are lost.
+        source: where it finds the tensor that requires gradients.
+        notice: called if gradients are lost.
     """
     from torchrlopt.compile.fallback import WARNINGS  # heavy
 
@@ -101,9 +101,9 @@ def noticing(run: Callable[..., Any], source: str, notice: Callable[[], None]) -
 
 
 def is_differentiated(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a gradient with respect to an input may be asked for, or a transform of `torch.func` runs.
+    """Whether a gradient with respect to an input may be requested, or a transform of `torch.func` is active.
 
-    Inputs are looked for in lists, tuples, sets, mappings, dataclasses and whatever else PyTorch's pytree
+    Looks for inputs in lists, tuples, sets, mappings, dataclasses and other containers that PyTorch's pytree
     knows.
     """
     if is_transformed():
@@ -112,12 +112,12 @@ def is_differentiated(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
 
 
 def has_unknown_objects(args: Iterable[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an argument is, or holds, an object into which `is_differentiated` does not look."""
+    """Whether an argument is, or holds, an object that `is_differentiated` does not look into."""
     return any(map(_is_unknown, (*args, *kwargs.values())))
 
 
 def may_be_elsewhere(sources: Iterable[str]) -> bool:
-    """Whether the inputs of a graph are somewhere else than `is_differentiated` looks.
+    """Whether inputs of a graph come from places where `is_differentiated` does not look.
 
     Args:
         sources: where Dynamo found them, as expressions.
@@ -139,7 +139,7 @@ def _is_unknown(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Sequence[Any] | None:
-    """What a container holds; None for any other object."""
+    """Return the contents of a container; None for any other object."""
     if isinstance(value, Mapping):
         return list(value.values())
     if isinstance(value, Set):

@@ -1,4 +1,4 @@
-"""`optimise`: a module that computes what the model computes, in less time, with a report.
+"""`optimise`: returns a module that computes what the model computes in less time, with a report.
 
 The heavy parts (ONNX, the C++ core, the executors) are imported when a model is optimised, so that importing
 torchrlopt stays cheap.
@@ -36,11 +36,11 @@ def optimise(
     """Rewrite a model for inference.
 
     Args:
-        model: in eval mode. It runs as before. An optimised one is optimised anew, with these options.
+        model: in eval mode. It still runs as before. An optimised one is optimised again, with these options.
         example_inputs: positional arguments, or a mapping of keyword arguments, or one tensor: the model is
-            compiled for them at once, and they are kept for `save`. Without them it is compiled at the first
-            call, for the inputs of that call. Inputs of other shapes work too; they may take a moment at the
-            first call.
+            compiled for them at once, and they are kept for `save`. Without them it is compiled in the first
+            call, for the inputs of that call. Inputs of other shapes work too; their first call may take a
+            moment.
         **options: see `Options`.
 
     Returns:
@@ -49,8 +49,8 @@ def optimise(
 
     Raises:
         OptionsError: an option is unknown or ill-typed.
-        UnsupportedError: the model is in training mode, compiled or scripted, or no module; its parameters
-            have no shapes yet; or the inputs are none of the above.
+        UnsupportedError: the model is in training mode, compiled or scripted, or is not a module; its
+            parameters have no shapes yet; or the inputs are none of the above.
         RlOptError: a stage failed and `on_error="raise"`.
     """
     checked = Options.from_dict(options)
@@ -71,15 +71,15 @@ def apply_plan(
     path: str | Path,
     **options: Any,
 ) -> Optimised:
-    """Rewrite a model by a plan that was saved by `report.plan.save(path)`; nothing is searched.
+    """Rewrite a model with a plan saved by `report.plan.save(path)`, without a search.
 
-    Every step is checked by the core, and the result is checked and timed, as after a search.
+    The core checks every step, and the result is checked and timed, as after a search.
 
     Args:
         model: in eval mode.
         example_inputs: as for `optimise`; sizes and types must be those that the plan was made for.
         path: of the plan.
-        **options: see `Options`; without `executor` it is the one that the plan was made for.
+        **options: see `Options`; `executor` defaults to the one that the plan was made for.
 
     Raises:
         SearchError: the plan cannot be read, is damaged, or is for another graph or library, and
@@ -90,22 +90,22 @@ def apply_plan(
 
 
 def load_plan(path: str | Path) -> SavedPlan:
-    """What a file says that `report.plan.save(path)` wrote.
+    """Load a plan file written by `report.plan.save(path)`.
 
     Raises:
-        SearchError: there is no such file, it is damaged, or of another format.
+        SearchError: there is no such file, it is damaged, or has another format.
     """
     return SavedPlan.load(path)
 
 
 def _load(options: Options) -> None:
-    """Import what compiling takes; torch's own compiler is what every backend waits for."""
+    """Import what compiling needs; torch's own compiler, which every backend loads, separately."""
     load("imports of torch", _OF_TORCH)
     load("imports", (*_OURS, searcher_table.module_name(options.searcher)))
 
 
 def _original(model: torch.nn.Module) -> torch.nn.Module:
-    """The model that is to be optimised; raises UnsupportedError for what is none."""
+    """Return the model to optimise; raises UnsupportedError if it is not one that can be optimised."""
     if not isinstance(model, torch.nn.Module):
         is_class = isinstance(model, type)
         raise UnsupportedError(
@@ -141,7 +141,7 @@ def _original(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments of one call."""
+    """Return positional and keyword arguments of one call."""
     if isinstance(example_inputs, Mapping):
         return (), dict(example_inputs)
     if isinstance(example_inputs, torch.Tensor):
@@ -156,22 +156,22 @@ def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def optimise_onnx(path_in: str | Path, path_out: str | Path, **options: Any) -> Report:
-    """Rewrite an ONNX file; the result holds standard operators only and runs anywhere.
+    """Rewrite an ONNX file; the result contains only standard operators and runs anywhere.
 
     Weights count as fixed: expressions over them stay in the file, and runtimes fold them on loading.
 
     Args:
-        path_in: the model. Its external data must lie beside it.
-        path_out: where the rewritten model goes (the original one where a stage failed).
-        **options: see `Options`; those about timing and about live weights have no effect on files.
+        path_in: the model. Its external data must be in the same folder.
+        path_out: destination of the rewritten model (or of the original, if a stage failed).
+        **options: see `Options`; those about timing and live weights have no effect on files.
 
     Returns:
-        What was done.
+        The report.
 
     Raises:
         OptionsError: an option is unknown or ill-typed.
         ModelFormatError: the file is malformed.
-        UnsafePathError: its external data lies elsewhere.
+        UnsafePathError: its external data is elsewhere.
         RlOptError: a stage failed and `on_error="raise"`.
     """
     from torchrlopt.compile.rewrite_file import rewrite_file  # heavy
@@ -180,7 +180,7 @@ def optimise_onnx(path_in: str | Path, path_out: str | Path, **options: Any) -> 
 
 
 def reports(module: Optimised | None = None) -> list[Report]:
-    """Reports of compiled graphs, oldest first.
+    """Return reports of compiled graphs, oldest first.
 
     Args:
         module: made by `optimise`. Without it, the graphs most recently compiled by

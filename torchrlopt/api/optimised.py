@@ -1,10 +1,10 @@
-"""`Optimised`: the user's module once more, as an object whose `forward` runs optimised.
+"""`Optimised`: a second object for the user's module, whose `forward` runs optimised.
 
-Both objects have one and the same `__dict__`: parameters, submodules, hooks, the training mode and every
-other attribute are shared by construction, also those that are set or deleted later. Slots are the
-original's. The class is a subclass of the model's, so methods of the model (`generate`, `len`, indexing) work
-on it, and where they call `self(...)` they meet the optimised `forward`. The original stays as it was:
-nothing is patched, and its calls run as before.
+Both objects have the same `__dict__`: parameters, submodules, hooks, the training mode and every other
+attribute are shared by construction, including those that are set or deleted later. Slots are the original's.
+The class is a subclass of the model's, so methods of the model (`generate`, `len`, indexing) work on it, and
+if they call `self(...)` they reach the optimised `forward`. The original is unchanged: nothing is patched,
+and its calls run as before.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _OURS = ("report", "reports")
 
 
 class _Forward:
-    """The attribute `forward`: the object's own, before whatever `__dict__` holds under that name.
+    """The attribute `forward`: the object's own, which overrides any entry of that name in `__dict__`.
 
-    Setting it replaces it on this object alone. A function that is put around the one that was there would
-    otherwise be called by the original as well, and call itself.
+    Setting it replaces it on this object only. Otherwise a function that wraps the previous one would also be
+    called by the original, and call itself.
     """
 
     def __get__(self, module: Optimised | None, owner: type[Optimised]) -> Callable[..., Any]:
@@ -41,7 +41,7 @@ class _Forward:
             return plain.forward  # type: ignore[no-any-return]
         try:
             return module._torchrlopt_forward
-        except AttributeError:  # made by calling the class, as slices are: a plain model
+        except AttributeError:  # made by calling the class, as slicing does: a plain model
             return plain.forward.__get__(module, owner)  # type: ignore[no-any-return]
 
     def __set__(self, module: Optimised, function: Callable[..., Any]) -> None:
@@ -54,10 +54,10 @@ class _Forward:
 class Optimised(torch.nn.Module):
     """A model behind the rlopt backend; made by `optimise`.
 
-    Every object is of a subclass of this class and of the model's class. It tells that its class is the
-    model's: names of classes are written into files, and models make others of their own class. What the
-    model has under the names of the attributes below comes first; `torchrlopt.reports(module)` gives the
-    reports then.
+    Every object's class is a subclass of this class and of the model's, but `__class__` is the model's: names
+    of classes are written into files, and models create others of their own class. If the model has
+    attributes with the names below, they take precedence; `torchrlopt.reports(module)` then returns the
+    reports.
 
     Attributes:
         report: what happened, over all graphs compiled so far.
@@ -72,7 +72,7 @@ class Optimised(torch.nn.Module):
     forward = _Forward()
 
     def __init_subclass__(cls, **_: Any) -> None:
-        """The model's class is not told: ours is no class of models to be registered."""
+        """Do not call the model's hook: our class must not be registered as a class of models."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -86,7 +86,7 @@ class Optimised(torch.nn.Module):
         return [*super().__dir__(), *_OURS]
 
     def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
-        """Pickles carry the model and the options; what is loaded compiles at its first call."""
+        """Pickle the model and the options; the loaded object compiles in its first call."""
         return (optimised, (self._torchrlopt_runner.original, self._torchrlopt_runner.options))
 
     def __copy__(self) -> Optimised:
@@ -101,7 +101,7 @@ class Optimised(torch.nn.Module):
 
 
 def optimised(model: torch.nn.Module, options: Options) -> Optimised:
-    """The model with an optimised `forward`, which is compiled at the first call.
+    """Return the model with an optimised `forward`, which is compiled in the first call.
 
     Raises:
         UnsupportedError: the model's class allows no subclass.
@@ -115,10 +115,10 @@ def optimised(model: torch.nn.Module, options: Options) -> Optimised:
 
 
 def _subclass(base: type[torch.nn.Module]) -> type[Optimised]:
-    """A class under ours and the model's; it reads like the model's.
+    """Make a subclass of ours and the model's class that looks like the model's.
 
-    A metaclass that registers models, or refuses names that it knows, is not told: no class of the user's is
-    made here, so of its way to make one only the parts of Python's own metaclasses run.
+    A metaclass may register models, or reject names that it knows. This is not a class of the user's, so only
+    the parts of Python's own metaclasses run, not the user's metaclass's `__new__` and `__init__`.
     """
     body = {name: getattr(base, name) for name in ("__module__", "__qualname__", "__doc__")}
     body |= {"__slots__": _SLOTS, "__class__": property(lambda _: base, _change_class)}
@@ -137,7 +137,7 @@ def _subclass(base: type[torch.nn.Module]) -> type[Optimised]:
 
 
 class _Shared:
-    """An attribute that the model's class has a slot for: the original's own.
+    """An attribute that has a slot in the model's class: it accesses the original's slot.
 
     Args:
         member: the slot's descriptor.
@@ -157,7 +157,7 @@ class _Shared:
 
 
 def _holder(module: Optimised) -> torch.nn.Module:
-    """Whose slots hold the attributes: its own only where it is a plain model, made by calling the class."""
+    """Return the owner of the slots: the object itself only if it is a plain model, made by its class."""
     try:
         return module._torchrlopt_runner.original
     except AttributeError:
@@ -165,20 +165,20 @@ def _holder(module: Optimised) -> torch.nn.Module:
 
 
 def _members(base: type[torch.nn.Module]) -> dict[str, types.MemberDescriptorType]:
-    """The slots of a class that are its attributes, by name."""
+    """Return the slots of a class that are its attributes, by name."""
     names = {name for each in base.__mro__ for name in vars(each)}
     found = ((name, inspect.getattr_static(base, name)) for name in names)
     return {name: member for name, member in found if isinstance(member, types.MemberDescriptorType)}
 
 
 def _change_class(module: Optimised, cls: type[torch.nn.Module]) -> None:
-    """Of both objects: parametrisations put a class with properties under a module."""
+    """Change the class of both objects: parametrisations give a module a class with properties."""
     module._torchrlopt_runner.original.__class__ = cls
     vars(object)["__class__"].__set__(module, _subclass(cls))
 
 
 def _forward_of(runner: Runner) -> Callable[..., Any]:
-    """A function with the signature of the model's `forward`."""
+    """Return a function with the signature of the model's `forward`."""
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         return runner(*args, **kwargs)

@@ -1,6 +1,6 @@
-"""`Runner`: what an optimised module does when it is called.
+"""`Runner`: runs the calls of an optimised module.
 
-It decides between the compiled code and the original, and holds the reports.
+It chooses between the compiled code and the original, and holds the reports.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _NO_GRAPH = "Dynamo found no graph in the call, TORCH_LOGS=graph_breaks says why
 
 
 class Runner:
-    """Compiles a model at its first call and runs its calls.
+    """Compiles a model in its first call and runs its calls.
 
-    Calls run without recording gradients, also those of the original where calls like the first one were
-    found to be no faster. It runs as it is in training mode, where a gradient with respect to an input may be
-    asked for, and inside another trace.
+    Calls run without recording gradients, including those of the original if calls like the first one were
+    found to be no faster. The original runs unchanged in training mode, if a gradient with respect to an
+    input may be requested, and inside another trace.
 
     Args:
         original: the model.
@@ -52,7 +52,7 @@ class Runner:
         original: the model.
         options: the user's choices.
         reports: one report per compiled graph, oldest first.
-        example_inputs: that it was compiled for, as the user gave them; None where it was given none.
+        example_inputs: that it was compiled for, as the user gave them; None if there were none.
     """
 
     def __init__(self, original: torch.nn.Module, options: Options) -> None:
@@ -63,7 +63,7 @@ class Runner:
         self._begin()
 
     def _begin(self) -> None:
-        """Nothing is compiled or known so far of the code that calls run."""
+        """Reset: nothing is compiled or known yet about the code that calls run."""
         self.reports: list[Report] = []
         kind = type(self.original)
         self._forward, self._code = kind.forward, inspect.getattr_static(kind, "forward")
@@ -77,9 +77,9 @@ class Runner:
         self._trial: Trial | None = None
 
     def _check_class(self) -> None:
-        """Begin anew where the class has another `forward` now: Dynamo takes it that methods of classes stay.
+        """Reset if the class has another `forward` now: Dynamo assumes that methods of classes stay.
 
-        What a class has under that name may make another object each time that it is asked for.
+        Compares the static attribute, as a descriptor may return a new object on each access.
         """
         if inspect.getattr_static(type(self.original), "forward") is not self._code:
             self._begin()
@@ -98,19 +98,19 @@ class Runner:
         return Report.merged(self.reports)
 
     def _report(self, status: Status, num_graphs: int = 1) -> Report:
-        """Of what was never compiled."""
+        """Report on a call that was never compiled."""
         return Report(status, self.options.searcher, self.options.executor, num_graphs=num_graphs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what the original's `forward` computes."""
-        if torch.compiler.is_compiling():  # it sees the model's own operators
+        if torch.compiler.is_compiling():  # the compiler must see the model's own operators
             return self.original.forward(*args, **kwargs)
         if type(self.original).forward is not self._forward:
             self._check_class()
-        # A tracer sees the model's own operators.
+        # A tracer must see the model's own operators.
         if self.original.training or is_traced() or is_differentiated(args, kwargs):
             return self.original.forward(*args, **kwargs)
-        # Whatever the original computes on its own account may be differentiated as the original's.
+        # If the original has to run, its results may be differentiated as usual.
         is_recorded = torch.is_grad_enabled()
         if is_recorded and (self._loses_gradients or self._has_no_graph):
             return self.original.forward(*args, **kwargs)
@@ -118,7 +118,7 @@ class Runner:
             return self.original.forward(*args, **kwargs)
         is_unclear = is_recorded and (self._reads_elsewhere or has_unknown_objects(args, kwargs))
         if self._runs_original_for and _kind(args, kwargs) in self._runs_original_for:
-            # Without gradients, as if the rewritten graph ran, which would say where they are due.
+            # Gradients are off, as for the rewritten graph, unless it might have refused to run.
             with torch.set_grad_enabled(is_unclear):
                 return self.original.forward(*args, **kwargs)
         trial = self._trial
@@ -135,14 +135,14 @@ class Runner:
         return not (self._is_fresh or self.reports)
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """A call of the compiled code, which compiles where it has to."""
+        """Call the compiled code, which compiles if necessary."""
         try:
             with without_recording():
                 if self._is_fresh:
                     return self._call_first(args, kwargs)
                 return self._compiled(*args, **kwargs)
         except RecordedError:  # nothing of the call has run
-            self._first_call = FirstCall()  # of another call: it holds the inputs of this one
+            self._first_call = FirstCall()  # drop the record of this call: it holds its inputs
             return self.original.forward(*args, **kwargs)
         except Exception as error:
             from torchrlopt.torch_private.dynamo import TorchDynamoException  # heavy
@@ -157,7 +157,7 @@ class Runner:
             raise
 
     def _call_untraceable(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> Any:
-        """A call that Dynamo refuses. Where it is a wrong one, the original says so in its own words."""
+        """Run a call that Dynamo cannot trace. If the call is wrong, the original raises its own error."""
         outputs = self.original.forward(*args, **kwargs)
         from torchrlopt.compile.fallback import keep_original  # heavy
 
@@ -168,7 +168,7 @@ class Runner:
         return outputs
 
     def _call_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """A call that compiles; whole calls are timed after it where that is safe and decides something."""
+        """Make a call that compiles; then time whole calls, if that is safe and decides something."""
         with self._until_first_graph:
             self._until_first_graph.enter_context(_for_weights(self.options))
             outputs = self._compiled(*args, **kwargs)
@@ -188,24 +188,24 @@ class Runner:
         return outputs
 
     def _give_up(self, error: Exception, kind: tuple[Any, ...]) -> None:
-        """Run the original for calls of a kind, since nobody knows which of the two is faster."""
+        """Run the original for calls of a kind, since it is not known which of the two is faster."""
         from torchrlopt.compile.fallback import keep_original  # heavy
 
         self._runs_original_for.add(kind)
         for at, report in enumerate(self.reports):
-            status = dataclasses.replace(report.status)  # other users of the graph go on with it
+            status = dataclasses.replace(report.status)  # other users of the graph continue with it
             keep_original(error, status)
             self.reports[at] = dataclasses.replace(report, status=status)
             self._save(self.reports[at])
 
     def _save(self, report: Report) -> None:
-        """Leave a report that has changed where the user asked for it."""
+        """Save a changed report, if the user asked for files."""
         from torchrlopt.compile.backend import save_changed_report  # heavy
 
         save_changed_report(report, self.options)
 
     def _time_whole_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Go back to the original for calls like this one, where they are not faster as a whole."""
+        """Return to the original for calls like this one if they are not faster as a whole."""
         from torchrlopt.api import whole_call  # heavy
 
         (report,) = self.reports
@@ -218,7 +218,7 @@ class Runner:
             self._use_original_for(_kind(args, kwargs), 1, timing)
 
     def _use_original_for(self, kind: tuple[Any, ...], num_reports: int, timing: Timing) -> None:
-        """Run the original for calls of a kind from now on; the first reports say why."""
+        """Run the original for calls of a kind from now on; the first reports get the reason."""
         from torchrlopt.api import whole_call  # heavy
 
         self._runs_original_for.add(kind)
@@ -227,7 +227,7 @@ class Runner:
             self._save(self.reports[at])
 
     def _start_trial(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """After a call that must not be repeated: time later ones like it, where that decides something."""
+        """After a call that must not be repeated: time later ones like it, if that decides something."""
         from torchrlopt.api.trial import Trial, needs_trial  # heavy
 
         if needs_trial(self.reports, self._policy):
@@ -240,7 +240,7 @@ class Runner:
         return Policy.of(self.options)
 
     def _call_alternating(self, trial: Trial, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """A call by the original or by the compiled code; the last one of the trial decides."""
+        """Call the original or the compiled code; the last call of the trial decides."""
         with torch.no_grad():
             outputs, verdict = trial.call(
                 lambda: self.original.forward(*args, **kwargs),
@@ -256,14 +256,14 @@ class Runner:
 
 
 def _lose_gradients(living: weakref.ref[Runner]) -> None:
-    """From now on calls that record gradients run the original."""
+    """Run the original in all later calls that record gradients."""
     runner = living()
     if runner is not None:
         runner._loses_gradients = True
 
 
 def _kind(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What calls have in common that run the same code: autocast, sizes and types, flags and names."""
+    """Return what determines the code that a call runs: autocast, sizes and types, flags and names."""
     from torchrlopt.capture.aot import autocast_state  # heavy
 
     return (autocast_state(), *map(_kind_of, args), *kwargs, *map(_kind_of, kwargs.values()))
@@ -280,14 +280,14 @@ def _kind_of(value: Any) -> Any:
 
 
 def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[Runner]) -> Callable[..., Any]:
-    """The original's `forward` through torch.compile with our backend; hooks of the model stay outside.
+    """Compile the original's `forward` by torch.compile with our backend; the model's hooks stay outside.
 
-    Dynamo keeps every backend, to reset it, and what it has compiled holds the backend: it must not hold the
-    model, nor the code that was compiled, which would never end.
+    Dynamo keeps every backend, to reset it, and its compiled code holds the backend: so the backend must hold
+    neither the model nor the compiled code, or they would never be freed.
     """
 
-    # Once a backend of a registered name has compiled, Dynamo lets go of its weak references to the weights:
-    # torch.utils.swap_tensors takes no tensor that has any.
+    # Named after the registered backend: once one has compiled, Dynamo drops its weak references to the
+    # weights. torch.utils.swap_tensors rejects tensors that have any.
     def rlopt(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         from torchrlopt.capture import aot  # heavy
         from torchrlopt.compile.backend import compile_graph  # heavy
@@ -301,12 +301,12 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
         read, is_start = others(gm, example_inputs, name), aot.is_start_of(own_code)
         if is_start:
             runner._reads_elsewhere |= may_be_elsewhere(read)
-        else:  # its code names the model's parts otherwise
+        else:  # the code of a later graph uses other names for the model's parts
             own = set(map(id, runner.original.parameters()))
             read = {source: tensor for source, tensor in read.items() if id(tensor) not in own}
         if options.weights == "frozen":
             pin_attributes(gm, name)
-            # The code of later graphs may run for several blocks, each with weights of its own to pass.
+            # The code of later graphs may serve several blocks, each of which passes its own weights.
             runner._until_first_graph.close()
         reports: list[Report] = []
         run = compile_graph(gm, example_inputs, options, reports.append, name)
@@ -344,7 +344,7 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
 
 
 def _for_weights(options: Options) -> AbstractContextManager[Any]:
-    """Around the first call, until there is a graph."""
+    """Context of the first call until there is a graph: with frozen weights, they become attributes."""
     if options.weights != "frozen":
         return nullcontext()
     from torchrlopt.torch_private.dynamo import weights_as_attributes  # heavy

@@ -1,4 +1,4 @@
-"""`save` and `load`: a rewritten model as a `.pt2` file of torch.export, with its weights inside."""
+"""`save` and `load`: a rewritten model as a `.pt2` file of torch.export, including its weights."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def save(
     example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor | None = None,
     dynamic_shapes: Any = None,
 ) -> Report:
-    """Save the rewritten model: PyTorch's own operators, and the weights as they are now.
+    """Save the rewritten model: PyTorch's own operators, and the current weights.
 
-    The file is an ExportedProgram. It needs neither the model's code nor this package to be loaded, by `load`
-    or by `torch.export.load`; packed and fused kernels of the executor are not in it.
+    The file is an ExportedProgram. Loading it, by `load` or by `torch.export.load`, needs neither the model's
+    code nor this package; it does not include packed and fused kernels of the executor.
 
     Args:
         optimised: made by `optimise`; compiled for the example inputs if it is not yet.
-        path: the file, by convention with the ending .pt2.
-        example_inputs: as for `optimise`; without them, those that `optimise` was given.
-        dynamic_shapes: of the inputs, as `torch.export.export` takes them. Without it, sizes that were marked
-            by `torch._dynamo.mark_dynamic` vary, and the first size of each input where the model has been
-            compiled for sizes that vary; all others are those of the example.
+        path: the file, by convention with the suffix .pt2.
+        example_inputs: as for `optimise`; defaults to those that were given to `optimise`.
+        dynamic_shapes: of the inputs, as for `torch.export.export`. Without it, sizes marked by
+            `torch._dynamo.mark_dynamic` vary, and the first size of each input if the model has been compiled
+            for varying sizes; all others are those of the example.
 
     Returns:
-        What was done; its plan is the one that runs where PyTorch runs it and it fits the exported graph.
+        The report; its plan is the one that runs, if PyTorch runs it and it fits the exported graph.
 
     Raises:
-        UnsupportedError: there are no example inputs, the original runs, an executor that runs no PyTorch
-            operators was asked for by name, or the model writes to its own state.
-        CaptureError: torch.export refuses the model.
+        UnsupportedError: there are no example inputs, the original runs, the user named an executor that does
+            not run PyTorch operators, or the model writes to its own state.
+        CaptureError: torch.export rejects the model.
         VerificationError: the result is wrong.
-        OptionsError: something is at that path that is no file.
+        OptionsError: the path exists and is not a file.
         OSError: the file cannot be written.
     """
     # heavy
@@ -80,8 +80,8 @@ def save(
     done = _saveable(runner.report, runner.options)
     if dynamic_shapes is None:
         dynamic_shapes = _shapes(runner.original, args, kwargs, runner.has_varying_sizes)
-    # What `save` writes is PyTorch's: where we chose a runtime, the plan for it is not used,
-    # unless it was given.
+    # `save` writes PyTorch operators: if we chose a runtime, the plan for it is not used,
+    # unless the user gave it.
     is_pytorch = done.executor in _SAVEABLE
     name = done.executor if is_pytorch else executor_table.BASELINE
     options = dataclasses.replace(runner.options, executor=name, plan=None)
@@ -101,13 +101,13 @@ def save(
 
 
 def _packed(program: torch.export.ExportedProgram, report: Report) -> bytes:
-    """The file, after a look at whether the weights come out of it as they went in.
+    """Return the contents of the file, after checking that the weights are read back unchanged.
 
     Raises:
         VerificationError: they do not.
     """
     file = io.BytesIO()
-    # Said of every weight that is a transposed one; the look below is about them, too.
+    # torch warns about every weight that is transposed; the check below covers those too.
     with ignored_warnings("No complete tensor found"):
         torch.export.save(program, file, extra_files={_REPORT: report.to_json()})
     file.seek(0)
@@ -119,13 +119,13 @@ def _packed(program: torch.export.ExportedProgram, report: Report) -> bytes:
 
 
 def load(path: str | Path) -> torch.nn.Module:
-    """The module that `save` wrote. Nothing is searched, and no code of the model is needed.
+    """Load a module written by `save`. Needs no search and none of the model's code.
 
-    Read by `torch.export.load`, and no safer than that, which uses pickle: not for files from sources that
-    are not trusted. `save` puts nothing but tensors into a pickle.
+    It uses `torch.export.load`, and is no safer than that, which uses pickle: do not load untrusted files.
+    `save` puts only tensors into a pickle.
 
     Raises:
-        ModelFormatError: there is no such file, or it is none of torch.export's.
+        ModelFormatError: there is no such file, or it is not one of torch.export's.
     """
     if not Path(path).is_file():  # torch would log a traceback first
         expected = "what torchrlopt.save wrote"
@@ -144,7 +144,7 @@ def load(path: str | Path) -> torch.nn.Module:
 
 
 def _saveable(report: Report, options: Options) -> Report:
-    """The report, where what runs can be saved, or was not asked for by name.
+    """Return the report if what runs can be saved, or if its executor was not named by the user.
 
     Raises:
         UnsupportedError: it cannot.
@@ -170,7 +170,7 @@ def _saveable(report: Report, options: Options) -> Report:
 def _shapes(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], has_varying_sizes: bool
 ) -> dict[str, Any]:
-    """Which sizes of the inputs vary, in the words of torch.export; empty where none does."""
+    """Return which sizes of the inputs vary, for torch.export; empty if none does."""
     bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
     found: dict[str, Any] = tree_map(lambda leaf: _dims(leaf, has_varying_sizes), dict(bound))
     return found if torch.export.Dim.AUTO in tree_leaves(found) else {}

@@ -1,8 +1,8 @@
-"""Are calls faster as a whole that cannot be repeated? The user's own calls are timed, each made once.
+"""Times the user's own calls, each made once, if the first call cannot be repeated for timing.
 
-Where Dynamo ends a graph before the call is over, anything may happen between the graphs, so no call is made
-for its time. Instead calls of one kind run the original and the compiled code in turns until the verdict is
-clear; both compute the same, and write to the same state of the model.
+If Dynamo breaks a graph before the call is over, anything may happen between the graphs, so no call is made
+just for timing. Instead, calls of one kind alternate between the original and the compiled code until the
+verdict is clear; both compute the same, and write to the same state of the model.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from torchrlopt.machine import contention
 from torchrlopt.report import Report
 from torchrlopt.torch_private.pytree import tree_leaves
 
-_MOST_OTHERS = 100  # calls of other kinds in a row, each of which is asked for its kind
+_MOST_OTHERS = 100  # calls of other kinds in a row before giving up; each costs a look at its kind
 
 
 def needs_trial(reports: Sequence[Report], policy: Policy) -> bool:
-    """Whether Dynamo ended a graph of the call, and what the graphs save does not decide by itself."""
+    """Whether Dynamo broke a graph of the call, and the graphs' savings alone do not decide."""
     return any(report.cut for report in reports) and not is_decided_by_graphs(reports, policy)
 
 
 class Trial:
-    """Times calls of one kind; safe for threads.
+    """Times calls of one kind; thread-safe.
 
     Args:
         kind: of the calls.
-        num_reports: how many of the reports are those of the graphs of such calls.
+        num_reports: number of reports that belong to the graphs of such calls.
         policy: thresholds and limits of the timing.
     """
 
@@ -50,11 +50,11 @@ class Trial:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether nobody makes such calls any more, as far as one can tell."""
+        """Whether such calls seem to have stopped."""
         return self._num_others > _MOST_OTHERS
 
     def takes(self, kind: Any) -> bool:
-        """Whether a call is of the kind; counts those that are not."""
+        """Whether a call is of this kind; counts those that are not."""
         is_taken = bool(kind == self.kind)
         self._num_others = 0 if is_taken else self._num_others + 1
         return is_taken
@@ -66,16 +66,16 @@ class Trial:
         arguments: Iterable[Any],
         num_graphs: Callable[[], int],
     ) -> tuple[Any, Verdict | None]:
-        """Make one call, by one of two ways.
+        """Make one call in one of two ways.
 
         Args:
-            original: makes it by the original.
-            compiled: makes it by the compiled code.
-            arguments: of the call; say which device is waited for.
-            num_graphs: how many have been compiled so far: a call that compiles one more is no measure.
+            original: makes the call with the original.
+            compiled: makes it with the compiled code.
+            arguments: of the call; they determine which device to synchronise with.
+            num_graphs: returns the number of graphs compiled so far: a call that compiles one is not timed.
 
         Returns:
-            The result, and the verdict once there are enough times.
+            The result, and the verdict once there are enough samples.
         """
         if not self._lock.acquire(blocking=False):  # another thread's call would be timed with this one
             return compiled(), None
@@ -91,7 +91,7 @@ class Trial:
             self._lock.release()
 
     def _turn(self) -> int:
-        """Original, compiled, compiled, original and so on."""
+        """The order is original, compiled, compiled, original and so on."""
         before, after = map(len, self._samples)
         return int(after < before) if before != after else before % 2
 
@@ -105,7 +105,7 @@ class Trial:
 
 
 def timed(call: Callable[[], Any], arguments: Iterable[Any]) -> tuple[Any, Sample]:
-    """The result of a call, and its time."""
+    """Return the result of a call, and its time."""
     cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in tree_leaves(arguments))
     if cuda:
         torch.cuda.synchronize()
@@ -115,6 +115,6 @@ def timed(call: Callable[[], Any], arguments: Iterable[Any]) -> tuple[Any, Sampl
         torch.cuda.synchronize()
     wall = max(1, time.perf_counter_ns() - start)
     waited = contention.waited_ns() - waited
-    if waited < 0:  # a thread has ended, and its waits are not counted any more
+    if waited < 0:  # a thread has ended, and its waits are no longer counted
         return result, Sample(wall / 1e6, is_calm=False)
     return result, Sample(wall / 1e6, contention.is_calm(waited, wall), waited / 1e6)

@@ -1,4 +1,4 @@
-"""Is a call faster as a whole? The graph alone was timed without the guards and wrappers around it.
+"""Decides whether a call is faster as a whole: the graph alone was timed without its guards and wrappers.
 
 Those take some 10 to 100 microseconds of every call, which a small model may not win back.
 """
@@ -17,7 +17,7 @@ from torchrlopt.torch_private.pytree import tree_leaves
 
 
 def is_decided_by_graphs(reports: Iterable[Report], policy: Policy) -> bool:
-    """Whether graphs save so much, or take so long, that what is around them does not matter."""
+    """Whether graphs save so much, or take so long, that guards and wrappers do not matter."""
     before_ms = saved_ms = 0.0
     for report in reports:
         before_ms += report.measured_before_ms or 0.0
@@ -34,7 +34,7 @@ def time_calls(
     report: Report,
     policy: Policy,
 ) -> Verdict:
-    """Time whole calls in alternation.
+    """Time whole calls alternately.
 
     Args:
         original: the model.
@@ -48,14 +48,14 @@ def time_calls(
     return against(
         lambda *_: original(*args, **kwargs),
         lambda *_: optimised(*args, **kwargs),
-        lambda: tree_leaves((args, dict(kwargs))),  # says which device is waited for
+        lambda: tree_leaves((args, dict(kwargs))),  # determines which device to synchronise with
         policy,
         settle=runs_elsewhere,
     )
 
 
 def with_original(report: Report, timing: Timing, policy: Policy) -> Report:
-    """The report once the original runs after all; a reason that it gave before stays."""
+    """Return the report for a return to the original; an earlier reason stays."""
     if report.kept == "original":
         return report
     reason = (

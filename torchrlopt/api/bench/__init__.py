@@ -1,1 +1,1 @@
-"""Times a model in everything that is installed: what `torchrlopt bench` does."""
+"""Times a model in everything that is installed, for `torchrlopt bench`."""

@@ -1,4 +1,4 @@
-"""What a model is timed in: eager PyTorch, inductor, the runtimes on PyTorch's own export, and torchrlopt."""
+"""The contestants of a benchmark: eager PyTorch, inductor, runtimes on PyTorch's own export, torchrlopt."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Run = Callable[[], Any]
 
 
 def names() -> tuple[str, ...]:
-    """All contestants in the order of reports; the first is the base of every ratio."""
+    """Return all contestants in report order; the first is the base of every ratio."""
     return (BASE, "inductor", *_RUNTIMES, *OURS)
 
 
 def installed() -> tuple[str, ...]:
-    """Those that can run here."""
+    """Return the contestants that can run here."""
     missing = {name for name in _RUNTIMES if importlib.util.find_spec(name) is None}
     return tuple(name for name in names() if name not in missing)
 
@@ -45,7 +45,7 @@ class Model:
     Attributes:
         module: in eval mode.
         inputs: of one call.
-        path: the ONNX file that it comes from; None where it comes from Python.
+        path: the ONNX file that it comes from; None if it comes from Python.
     """
 
     module: torch.nn.Module
@@ -54,7 +54,7 @@ class Model:
 
 
 def load(text: str) -> Model:
-    """A model by name, see `cli.models.load_model`; the same numbers in every process.
+    """Load a model by name, see `cli.models.load_model`; with the same numbers in every process.
 
     Raises:
         RlOptError: there is no such model.
@@ -75,18 +75,19 @@ class _Function(torch.nn.Module):
 
 
 def make(name: str, model: Model, folder: Path) -> tuple[Run, Callable[[], str]]:
-    """Make a contestant ready for its first call, which compiles.
+    """Prepare a contestant for its first call, which compiles.
 
     Args:
         name: one of `names`.
-        model: what it runs.
+        model: to run.
         folder: for its files.
 
     Returns:
-        One call, and what says which graph runs after the first one, where there was a choice.
+        A function that makes one call, and one that names the graph that runs after the first call, or "" if
+        there was no choice.
     """
     if name in OURS:
-        # as it is imported by users
+        # imported as users do
         from torchrlopt.api.optimise import optimise
 
         fast = optimise(model.module, **OURS[name])
@@ -104,7 +105,7 @@ def _kept(report: Any) -> str:
 
 
 def _on_device(run: Callable[..., Any], inputs: Sequence[Any]) -> Run:
-    """A call that ends when its result is there."""
+    """Return a function that makes one call and waits for its result."""
     is_on_cuda = any(leaf.is_cuda for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
 
     def call() -> Any:
@@ -124,7 +125,7 @@ def _exported(model: Model, folder: Path) -> Path:
 
 
 def _session(name: str, path: Path, feeds: Sequence[torch.Tensor]) -> Run:
-    """A call of a runtime on an ONNX file, as its own documentation shows it."""
+    """Return a function that calls a runtime on an ONNX file, as the runtime's documentation shows."""
     assert name in available("cpu")
     module = importlib.import_module(f"torchrlopt.executors.onnx_runtimes.{name}")
     session = module.open_file(path, torch.get_num_threads())

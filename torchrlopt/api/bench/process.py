@@ -1,6 +1,6 @@
-"""A process that is asked one thing after the other, in JSON, one line each: what is measured has its own.
+"""A worker process that answers commands one by one, as JSON lines; each contestant is measured in its own.
 
-Between commands it waits in a blocking read and uses no processor, so that several can take turns.
+Between commands it waits in a blocking read and uses no processor, so that several workers can alternate.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 
 
 class WorkerError(Exception):
-    """A process could not do what it was asked; the message says why, on one line."""
+    """A worker could not carry out a command; the message gives the reason on one line."""
 
 
 class Worker:
-    """A process that obeys commands on its standard input; stopped when closed.
+    """A process that executes commands from its standard input; killed on close.
 
     Args:
-        command: that starts it.
+        command: that starts the process.
         environment: of the process.
         folder: for its log.
         timeout_s: longest wait for an answer.
@@ -35,7 +35,7 @@ class Worker:
     ) -> None:
         self._timeout_s = timeout_s
         self._log = (folder / "log.txt").open("w+")
-        # A session of its own, so that compilers it has started end with it, and Ctrl-C is ours alone.
+        # In its own session, so that compilers it has started end with it, and only we get Ctrl-C.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -72,7 +72,7 @@ class Worker:
         return reply
 
     def _obituary(self) -> str:
-        """How the process ended and the last thing it said."""
+        """Return how the process ended and the last line of its log."""
         code = self._process.wait()
         ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
         self._log.seek(0)
@@ -81,12 +81,12 @@ class Worker:
         return f"process {ending}: {last[:300]}"
 
     def close(self) -> None:
-        """End the process and all that it started."""
+        """Kill the process and everything that it started."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with suppress(BrokenPipeError):  # what was written to a dead process
+                with suppress(BrokenPipeError):  # unflushed output to a dead process
                     pipe.close()
         self._log.close()

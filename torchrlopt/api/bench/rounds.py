@@ -1,4 +1,4 @@
-"""Times contestants against each other: each in a process of its own, in turns, round by round."""
+"""Times contestants against each other: each in its own process, alternating round by round."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from torchrlopt.api.bench.process import Worker, WorkerError
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How to measure.
+    """Measurement settings.
 
     Attributes:
-        rounds: of each contestant, in turn.
+        rounds: of each contestant, alternating.
         round_s: seconds of timed calls in a round.
-        threads: of each.
-        timeout_s: longest wait for one answer, a compilation included.
+        threads: of each contestant.
+        timeout_s: longest wait for one answer, including a compilation.
     """
 
     rounds: int = 5
@@ -36,18 +36,18 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What came of one contestant; None for what was not measured.
+    """The result of one contestant; None for what was not measured.
 
     Attributes:
         name: of the contestant.
         min_ms: time of the fastest call, in milliseconds.
         median_ms: of all calls.
         spread: half the interquartile range of all calls, relative to the median.
-        speedup: median over the rounds of eager's median time by this one's.
-        first_call_s: seconds from the model in hand to its first result, imports left out.
+        speedup: median over the rounds of eager's median time divided by this one's.
+        first_call_s: seconds from the loaded model to its first result, without imports.
         difference: largest difference from eager's outputs, in units of the largest output.
-        kept: what torchrlopt has kept: an executor, or the original.
-        reason: why there are no numbers; empty where there are.
+        kept: the executor that torchrlopt has kept, or "original".
+        reason: why there are no numbers; empty if there are.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Row:
 
 @dataclasses.dataclass
 class _Run:
-    """A contestant while it is measured."""
+    """A contestant being measured."""
 
     name: str
     folder: Path
@@ -74,7 +74,7 @@ class _Run:
     reason: str = ""
 
     def attempt(self, act: Callable[[], object]) -> None:
-        """Act, unless it has failed before; a failure is noted and the process ended."""
+        """Run `act` unless the contestant has failed before; record a failure and end the process."""
         if self.reason:
             return
         try:
@@ -94,16 +94,16 @@ class _Run:
 def measure(
     model: str, names: Sequence[str], settings: Settings, tell: Callable[[str], None]
 ) -> tuple[list[Row], bool]:
-    """Compile one after the other, then time each of them in every round.
+    """Compile the contestants one after the other, then time each of them in every round.
 
     Args:
         model: by name, see `cli.models.load_model`.
-        names: of contestants, eager among them.
-        settings: how to measure.
-        tell: told what begins, once for each compilation and each round.
+        names: of contestants, including eager.
+        settings: of the measurement.
+        tell: called with a description of what begins, once per compilation and per round.
 
     Returns:
-        A row for each, in order; False where Ctrl-C ended it before the last round.
+        A row for each, in order; and False if Ctrl-C ended it before the last round.
     """
     with ExitStack() as stack:
         runs = [_started(name, model, settings, stack) for name in names]
@@ -153,7 +153,7 @@ def _summed_up(run: _Run, base: _Run) -> Row:
 
 
 def _difference(own: Path, base: Path) -> float | None:
-    """Largest difference of outputs, in units of the largest; None where their shapes differ."""
+    """Return the largest difference of outputs, in units of the largest; None if their shapes differ."""
     found, expected = (torch.load(each / "outputs.pt", weights_only=True) for each in (own, base))
     if [tuple(each.shape) for each in found] != [tuple(each.shape) for each in expected]:
         return None

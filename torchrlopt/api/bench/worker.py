@@ -1,6 +1,6 @@
 """The process of one contestant: `python -m torchrlopt.api.bench.worker MODEL NAME THREADS FOLDER`.
 
-Commands and replies are JSON, one a line: `{"do": "prepare"}`, `{"do": "time", "seconds": 0.2}`.
+Commands and replies are JSON, one per line: `{"do": "prepare"}`, `{"do": "time", "seconds": 0.2}`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import torch
 from torchrlopt.api.bench.contestants import BASE, Model, Run, load, make
 from torchrlopt.torch_private.pytree import tree_leaves
 
-#: Rest before a round: the threads of the one before may spin for some 20 ms before they sleep.
+#: Rest before a round: threads of the previous one may spin for some 20 ms before they sleep.
 _REST_S = 0.05
-#: Calls before the clock starts, since the others have just emptied the caches.
+#: Warm-up calls before the clock starts, since the others have just evicted the caches.
 _NUM_WARM_UP = 2
-#: A round has at least and at most so many timed calls.
+#: Least and most timed calls per round.
 _MIN_CALLS, _MAX_CALLS = 3, 200
 
 
 def time_round(call: Run, seconds: float) -> list[float]:
-    """Time calls one by one until `seconds` have passed; milliseconds of each."""
+    """Time calls one by one until `seconds` have passed; return the milliseconds of each."""
     time.sleep(_REST_S)
     for _ in range(_NUM_WARM_UP):
         call()
@@ -47,7 +47,7 @@ def time_round(call: Run, seconds: float) -> list[float]:
 
 
 class Contestant:
-    """Carries out commands.
+    """Executes commands.
 
     Args:
         model: by name.
@@ -61,7 +61,7 @@ class Contestant:
         self._call: Run | None = None
 
     def obey(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Carry out one command and return the reply."""
+        """Execute one command and return the reply."""
         if command["do"] == "prepare":
             self._warm()
             start = time.perf_counter()
@@ -74,12 +74,12 @@ class Contestant:
         return {"times_ms": time_round(self._call, command["seconds"])}
 
     def _warm(self) -> None:
-        """Imports, and what a compiler prepares once on a machine, are no part of this model's first call."""
+        """Exclude imports, and what a compiler prepares once per machine, from this model's first call."""
         if self._name != BASE:
             folder = self._folder / "warm"
             folder.mkdir()
             make(self._name, Model(torch.nn.ReLU().eval(), (torch.ones(8),)), folder)[0]()
-            # Dynamo remembers the sizes it has seen, and would take this model's for dynamic ones.
+            # Dynamo remembers the sizes it has seen, and would make this model's dynamic.
             torch.compiler.reset()
 
 
@@ -88,14 +88,14 @@ def _tensors(outputs: Any) -> list[torch.Tensor]:
 
 
 def serve(obey: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Obey commands on standard input until it is closed."""
-    # Replies get the real standard output for themselves; what libraries print joins the log.
+    """Execute commands from standard input until it is closed."""
+    # Reserve the real standard output for replies; what libraries print goes to the log.
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
         try:
             reply = obey(json.loads(line))
-        except Exception as error:  # noqa: BLE001  # whatever it raises is its result: the rest goes on
+        except Exception as error:  # noqa: BLE001  # any error is this command's result: the rest goes on
             traceback.print_exc()
             text = "".join(traceback.format_exception_only(error)).split("Set TORCHDYNAMO_VERBOSE")[0]
             reply = {"error": " ".join(text.split())[:500]}
@@ -104,7 +104,7 @@ def serve(obey: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Serve the contestant that the command line names, which is made at the first command."""
+    """Serve the contestant named on the command line, which is created at the first command."""
     model, name, threads, folder = sys.argv[1:]
     torch.set_num_threads(int(threads))
     made: list[Contestant] = []

@@ -1,4 +1,4 @@
-"""The command line `torchrlopt`: `app` has its commands, the other files what they do."""
+"""The command line `torchrlopt`: `app` defines its commands, the other files implement them."""
 
 from torchrlopt.api.cli.app import main
 

@@ -1,7 +1,7 @@
 """The command line: `torchrlopt optimise`, `bench`, `device`, `profile`, `info` and the others.
 
-Status 0: all is well. 1: an error, or a check that found something wrong. 2: the command line is wrong. 130:
-Ctrl-C. 143: SIGTERM, and 129: SIGHUP.
+Exit status 0: success. 1: an error, or a check that failed. 2: a wrong command line. 130: Ctrl-C. 143:
+SIGTERM. 129: SIGHUP.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _INTERRUPTED = 130
 
 
 def _default_threads() -> int:
-    """As PyTorch has it by default: one for each core that this process may use."""
+    """PyTorch's default: one thread for each core that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -59,7 +59,7 @@ def version() -> None:
 
 @app.command()
 def info(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
-    """Show versions, the executors that run here, how to get the others, agents and where the cache is.
+    """Show versions, the executors that run here, how to install the others, agents and the cache directory.
 
     Example: torchrlopt info --json
     """
@@ -74,7 +74,7 @@ def agent_info(
     name: Annotated[str, typer.Argument(help="A searcher that follows an agent, or a checkpoint.")] = "agent",
     as_json: Annotated[bool, typer.Option("--json", help="Print all metadata as JSON.")] = False,
 ) -> None:
-    """Show how an agent came about: its row, its training, what it was trained with.
+    """Show how an agent was made: its row, its training, and the versions it was trained with.
 
     Example: torchrlopt agent info plan
     """
@@ -99,10 +99,10 @@ def optimise_onnx(
         Path | None, typer.Option(help="Write the report as a page to this file.", dir_okay=False)
     ] = None,
 ) -> None:
-    """Rewrite an ONNX file; the result holds standard operators only.
+    """Rewrite an ONNX file; the result contains only standard operators.
 
-    The report says what was left alone and why. Where a stage fails, or the check finds the result wrong or
-    cannot be made, the original is written, and the report says so.
+    The report says what was left alone and why. If a stage fails, or the check finds the result wrong or
+    cannot run, the original is written, and the report says so.
 
     Example: torchrlopt optimise-onnx model.onnx faster.onnx --option searcher=greedy
     """
@@ -127,8 +127,8 @@ def optimise(
 ) -> None:
     """Rewrite a model and write it as ONNX, or as a program of torch.export (.pt2) with its weights.
 
-    An .onnx result holds standard operators only, as optimise-onnx writes them. A .pt2 result runs in PyTorch
-    and is loaded by torchrlopt.load or torch.export.load. Nothing is timed.
+    An .onnx result contains only standard operators, like those of optimise-onnx. A .pt2 result runs in
+    PyTorch and is loaded by torchrlopt.load or torch.export.load. Nothing is timed.
 
     Example: torchrlopt optimise my_module:make_model -o fast.pt2
     """
@@ -157,10 +157,10 @@ def bench(
 ) -> None:
     """Time a model in everything that is installed: eager, inductor, onnxruntime, openvino, torchrlopt.
 
-    Each runs in a process of its own. They compile one after the other and then take turns, round by round,
-    so that what disturbs the machine disturbs all. The ratio is the median over the rounds. torchrlopt runs
-    with its default options, with weights=frozen and with executor=auto; plans come from the cache where it
-    has them. Ctrl-C shows what has been measured so far.
+    Each runs in its own process. They compile one after the other and then alternate, round by round, so that
+    disturbances of the machine affect all of them. The ratio is the median over the rounds. torchrlopt runs
+    with its default options, with weights=frozen and with executor=auto; it uses cached plans if there are
+    any. Ctrl-C shows what has been measured so far.
 
     Example: torchrlopt bench model.onnx --in eager,onnxruntime,torchrlopt --rounds 7 --csv times.csv
     """
@@ -190,10 +190,10 @@ def device(
     where: Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:1.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Probe this machine (once, under 2 seconds) and print what plans are priced by.
+    """Probe this machine (once, under 2 seconds) and print the numbers that plans are priced with.
 
-    From then on plans are priced by what was found instead of by a typical machine's numbers; the option
-    prices=typical turns that off.
+    From then on plans are priced with these numbers instead of a typical machine's; the option prices=typical
+    turns that off.
 
     Example: torchrlopt device --again
     """
@@ -213,10 +213,10 @@ def profile(
     executor: Annotated[str, typer.Option(help="What runs the graphs.")] = "eager",
     seed: Annotated[int, typer.Option(help="Of the walks to other graphs.")] = 0,
 ) -> None:
-    """Time the operators of models, and those that substitutions would put in their place.
+    """Time the operators of models, and those that substitutions would replace them with.
 
-    What was timed is kept at once: Ctrl-C loses nothing, and the next run goes on where this one ended. From
-    then on plans are priced by it; the option prices=typical turns that off.
+    Each timing is saved at once: Ctrl-C loses nothing, and the next run continues where this one ended. From
+    then on plans are priced with the timings; the option prices=typical turns that off.
 
     Example: torchrlopt profile model.onnx --seconds 60 --executor eager
     """
@@ -240,7 +240,7 @@ def explain(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Plan a model for every executor that is there, and say what each plan is made of.
+    """Plan a model for every available executor, and describe each plan.
 
     Example: torchrlopt explain baselines.models:build:repvgg_a0 --html plan.html
     """
@@ -256,17 +256,17 @@ def explain(
 
 
 def _require_folder(path: Path | None) -> None:
-    """Refuse to begin what could not be written down in the end.
+    """Fail early if a result could not be written at the end.
 
     Raises:
-        OptionsError: the file's folder is not there.
+        OptionsError: the file's folder does not exist.
     """
     if path is not None and not path.parent.is_dir():
         raise OptionsError("the folder of the file is not there", where=str(path), todo="make it first")
 
 
 def _parsed(assignments: list[str]) -> dict[str, Any]:
-    """Options from `name=value` texts: values are read as JSON where they are JSON, else as text."""
+    """Parse options from `name=value` texts; values that are not JSON are taken as text."""
     options: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
@@ -280,16 +280,16 @@ def _parsed(assignments: list[str]) -> dict[str, Any]:
 
 
 def _end(number: int, _frame: object) -> None:
-    """End as by Ctrl-C: files that are not complete are removed, processes are ended."""
-    sys.exit(128 + number)  # as shells have it
+    """Exit as on Ctrl-C: incomplete files are removed, processes are ended."""
+    sys.exit(128 + number)  # the shells' convention
 
 
 def main() -> None:
-    """Run the command line; errors of ours and of files end in one line, see above for the status."""
-    # Processes that a command starts do not look for modules in the folder that the user happens to be in.
+    """Run the command line; our errors and file errors print one line. See above for the exit status."""
+    # Processes that a command starts must not import modules from the user's current folder.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` has SIGHUP ignored
+        if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores SIGHUP
             signal.signal(number, _end)
     try:
         app()

@@ -1,4 +1,4 @@
-"""`torchrlopt bench`: what `api.bench` measures, as a table, JSON, CSV and a plot."""
+"""`torchrlopt bench`: the measurements of `api.bench` as a table, JSON, CSV and a plot."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
 
 
 def chosen(text: str) -> list[str]:
-    """Contestants by their names, separated by commas, eager first; all that are installed for "all".
+    """Parse contestant names, separated by commas, and put eager first; "all" means all that are installed.
 
     Raises:
-        OptionsError: one is unknown, or not installed.
+        OptionsError: a name is unknown, or not installed.
     """
     here = installed()
     wanted = list(here) if text == "all" else [name.strip() for name in text.split(",")]
@@ -46,12 +46,12 @@ def chosen(text: str) -> list[str]:
 
 
 def run(model: str, contestants: Sequence[str], settings: Settings) -> tuple[list[Row], bool]:
-    """Measure, with a bar on a terminal; see `measure`.
+    """Measure, with a progress bar on a terminal; see `measure`.
 
     Raises:
         RlOptError: the model cannot be loaded.
     """
-    load_model(model)  # says what is wrong with it once, and not once for each contestant
+    load_model(model)  # reports its errors once, and not once per contestant
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -70,7 +70,7 @@ def run(model: str, contestants: Sequence[str], settings: Settings) -> tuple[lis
 
 
 def data(model: str, rows: Sequence[Row], settings: Settings, is_whole: bool) -> dict[str, Any]:
-    """All that was measured, JSON-able."""
+    """Return all measurements, JSON-able."""
     return {
         "model": model,
         "device": describe(torch.device("cpu")),
@@ -81,7 +81,7 @@ def data(model: str, rows: Sequence[Row], settings: Settings, is_whole: bool) ->
 
 
 def render(model: str, rows: Sequence[Row], settings: Settings) -> str:
-    """A table for people, then why some have no numbers."""
+    """Return a table, followed by the reasons why some have no numbers."""
     load = os.getloadavg()[0]
     table = Table(
         title=f"{model}, {settings.threads} threads, {settings.rounds} rounds, load {load:.1f}",
@@ -113,7 +113,7 @@ def _number(value: float | None, spec: str) -> str:
 
 
 def write_csv(model: str, rows: Sequence[Row], settings: Settings, path: Path) -> None:
-    """A line for each contestant; numbers that were not taken are empty."""
+    """Write one line per contestant; numbers that were not measured are empty."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["model", "threads", "rounds", *COLUMNS])
@@ -124,10 +124,10 @@ def write_csv(model: str, rows: Sequence[Row], settings: Settings, path: Path) -
 
 
 def check_plot(path: Path | None) -> None:
-    """Refuse a plot that could not be drawn, before an hour is spent on measuring for it.
+    """Reject a plot that could not be drawn, before an hour is spent on measuring for it.
 
     Raises:
-        OptionsError: matplotlib is not installed, or does not know the ending.
+        OptionsError: matplotlib is not installed, or does not know the file type.
     """
     if path is None:
         return
@@ -141,7 +141,7 @@ def check_plot(path: Path | None) -> None:
 
 
 def write_plot(model: str, rows: Sequence[Row], path: Path) -> None:
-    """Bars of the median times, with a mark at the fastest call of each that has numbers."""
+    """Draw bars of the median times, with a mark at the fastest call, for each that has numbers."""
     from matplotlib.figure import Figure  # slow to import
 
     good = [row for row in rows if row.median_ms is not None]

@@ -1,4 +1,4 @@
-"""`torchrlopt cache info | clear`: what this package keeps in the user's cache directory."""
+"""`torchrlopt cache info | clear`: shows and clears the user's cache directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app = typer.Typer(no_args_is_help=True, help="What is kept on disk between proce
 
 @app.command()
 def info(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
-    """Show where the cache is, what is in it and how large it is.
+    """Show where the cache is, what it contains and how large it is.
 
     Example: torchrlopt cache info --json
     """
@@ -36,7 +36,7 @@ def clear(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     profiles: Annotated[bool, typer.Option("--profiles", help="Also what was measured here.")] = False,
 ) -> None:
-    """Delete plans, verdicts, choices and what executors have built; all of it is made again when needed.
+    """Delete plans, verdicts, choices and files that executors have built; all are made again when needed.
 
     Example: torchrlopt cache clear --yes
     """
@@ -60,13 +60,13 @@ def clear(
 
 
 def look(directory: Path) -> dict[str, Any]:
-    """What lies in a cache directory.
+    """Describe a cache directory.
 
     Returns:
         JSON-able: "path"; numbers of "plans", of "verdicts" (plans with a timing), of "choices" among
         executors, of "profiles" (an executor on a device) and their "prices", of "probes", and of "files"
         that executors have built; "bytes"; "oldest" and "newest" of the times when a plan was used or a price
-        measured, None where there is nothing.
+        measured, None if there are none.
     """
     plans, profiles = PlanStore(directory), ProfileStore(directory)
     entries, measured, files = plans.entries(), profiles.profiles(), _files(directory)
@@ -87,20 +87,20 @@ def look(directory: Path) -> dict[str, Any]:
 
 
 def render(found: Mapping[str, Any]) -> str:
-    """What `look` gives, as a table for people."""
+    """Format the result of `look` as a table."""
     shown = {**found, "size": f"{found['bytes'] / 1e6:.1f} MB"}
     del shown["bytes"]
     return two_columns("torchrlopt cache", shown.items())
 
 
 def _kinds(payload: Mapping[str, Any]) -> list[str]:
-    """What an entry of the plan store counts as."""
+    """Return the kinds that an entry of the plan store counts as."""
     kinds = {"plan": "plans", "timing": "verdicts", "executor": "choices"}
     return [kind for name, kind in kinds.items() if payload.get(name)]
 
 
 def _files(directory: Path) -> list[Path]:
-    """What executors keep: each has a folder of its name."""
+    """Return the files that executors keep, each in a folder of its name."""
     folders = [directory / name for name in executor_table.names()]
     found = [path for folder in folders if not folder.is_symlink() for path in folder.glob("*")]
     return [path for path in found if path.is_file() and not path.is_symlink()]

@@ -41,13 +41,13 @@ def generate(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
 ) -> None:
-    """Enumerate small graphs, pair those that compute the same, and write what is new as substitutions.
+    """Enumerate small graphs, pair those that compute the same, and write new pairs as substitutions.
 
-    Ctrl-C keeps the state; the same command goes on from there.
+    Ctrl-C keeps the state; the same command continues from there.
 
     Example: torchrlopt substitutions generate --depth 2 --out found
     """
-    from torchrlopt import _tools  # not loaded by the product
+    from torchrlopt import _tools  # not part of the product
 
     if alone and out is None:
         raise OptionsError("what is found alone does not go into the library", todo="give --out FOLDER")

@@ -1,4 +1,4 @@
-"""`torchrlopt info` and `agent info`: what is installed here, and what a checkpoint says of itself."""
+"""`torchrlopt info` and `agent info`: describe the installation, and a checkpoint by its metadata."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from torchrlopt.searcher_table import agent_names
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.substitutions import load_library
 
-#: Of the metadata, what says how an agent came about and how good it is.
+#: Metadata that describe how an agent was made and how good it is.
 _TOLD = ("file", "row", "kind", "hours", "updates", "real_steps", "hardware", "library_hash", "schema_hash")
 
 
 def look() -> dict[str, Any]:
-    """Versions, devices, executors and agents, as data."""
+    """Return versions, devices, executors and agents, as data."""
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     names = load_library().names
     return {
@@ -44,14 +44,14 @@ def look() -> dict[str, Any]:
 
 
 def render(found: Mapping[str, Any]) -> str:
-    """What `look` gives, as a table for people."""
+    """Format the result of `look` as a table."""
     parts = ("devices", "executors", "agents")
     plain = [(name, value) for name, value in found.items() if name not in parts]
     return two_columns("torchrlopt info", plain, *(found[part].items() for part in parts))
 
 
 def _executor(row: executor_table.ExecutorRow, devices: list[str]) -> str:
-    """Whether an executor runs here, in words."""
+    """Say in words whether an executor runs here."""
     version = registry.version(row.name)
     runs_on = [device for device in devices if row.name in registry.available(device)]
     words = f"runs on {', '.join(runs_on)}" if runs_on else f"needs {' or '.join(row.devices or devices)}"
@@ -70,11 +70,11 @@ def _agent(searcher: str) -> str:
 
 
 def look_at_agent(agent: str) -> dict[str, str]:
-    """What a checkpoint says of itself; the name of a searcher, or a path."""
+    """Return a checkpoint's metadata, by the name of a searcher, or a path."""
     path = catalogue.path_of(Options(searcher=agent)) if agent in agent_names() else Path(agent)
     return {"file": str(path), **checkpoint.load(path, load_library()).metadata}
 
 
 def render_agent(found: Mapping[str, str]) -> str:
-    """What `look_at_agent` gives, as a table for people."""
+    """Format the result of `look_at_agent` as a table."""
     return two_columns("torchrlopt agent", [(name, found[name]) for name in _TOLD if name in found])

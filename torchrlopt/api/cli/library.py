@@ -1,4 +1,4 @@
-"""`torchrlopt substitutions list | show | explain`: what the library holds, and where it fires."""
+"""`torchrlopt substitutions list | show | explain`: what the library contains, and where it matches."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _PLAIN_WIDTH = 110
 
 
 def named(library: _C.Library, name: str) -> str:
-    """The name, if the library has it.
+    """Return the name if the library has it.
 
     Raises:
-        OptionsError: it has not; the message names the nearest.
+        OptionsError: it does not; the message suggests similar names.
     """
     if library.find(name) < 0:
         near = difflib.get_close_matches(name, library.names, n=3, cutoff=0.5)
@@ -39,7 +39,7 @@ def named(library: _C.Library, name: str) -> str:
 
 
 def rows(library: _C.Library) -> list[dict[str, Any]]:
-    """One row for each substitution, in the order of the library."""
+    """Return one row per substitution, in library order."""
     counts, axioms = fires(), axioms_hash()
     return [
         {
@@ -140,7 +140,7 @@ def explain(
     ],
     planned: Annotated[bool, typer.Option(help="On the graph after the greedy plan.")] = False,
 ) -> None:
-    """Say where a substitution matches in a model, and how far it came where it does not.
+    """Show where a substitution matches in a model, and where it does not, how far the match got.
 
     Example: torchrlopt substitutions explain fuse_conv_relu model.onnx
     """
@@ -158,5 +158,5 @@ def explain(
 
 
 def _console() -> Console:
-    """A console of the terminal's width, or wide enough for a line each where there is no terminal."""
+    """A console of the terminal's width, or without a terminal, wide enough for one row per line."""
     return Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH)

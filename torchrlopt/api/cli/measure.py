@@ -1,4 +1,4 @@
-"""What `torchrlopt device` and `torchrlopt profile` do: measure this machine, and show it."""
+"""`torchrlopt device` and `torchrlopt profile`: measure this machine, and show the results."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _UNITS = {
 
 
 def look(where: str, again: bool) -> dict[str, Any]:
-    """What is known about a device; probed if that has not happened yet, or is asked for.
+    """Describe a device, probing it if it was not probed yet or `again` is set.
 
     Args:
         where: "cpu", "cuda" or "cuda:1".
-        again: probe although there is an entry.
+        again: probe even if there is an entry.
 
     Returns:
-        JSON-able: the device's description and fingerprint, the probe's results, how many prices were
-        measured for each executor, and whether there is a CUDA device.
+        JSON-able: the device's description and fingerprint, the probe's results, the number of measured
+        prices for each executor, and whether there is a CUDA device.
 
     Raises:
         OptionsError: there is no such kind of device.
-        UnsupportedError: the device has no probe, or is not there.
+        UnsupportedError: the device has no probe, or does not exist.
     """
     device = _device(where)
     if device.type == "cuda" and not torch.cuda.is_available():
@@ -76,7 +76,7 @@ def _device(where: str) -> torch.device:
 
 
 def render(found: Mapping[str, Any]) -> str:
-    """What `look` gives, as a table for people."""
+    """Format the result of `look` as a table."""
     table = Table(title="torchrlopt device", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -100,14 +100,14 @@ def render(found: Mapping[str, Any]) -> str:
 
 
 def _details(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What the probe measured and the model does not say: rates by size and threads, or overheads of CUDA."""
+    """Yield measurements that the model leaves out: rates by size and threads, or overheads of CUDA."""
     for name in ("round_trip_us", "event_us", "flush_us"):
         if name in raw:
             yield name, f"{raw[name]:.4g} us"
     for point in raw.get("bandwidth", ()):
         rates = f"copy {point['copy_bytes_per_us'] / 1e3:.4g}, triad {point['triad_bytes_per_us'] / 1e3:.4g}"
         yield f"{point['bytes'] / 1e3:.0f} kB a thread", f"{rates} GB/s"
-    rates_of_threads = raw.get("flops_per_us", ())  # of CUDA it is one number, which the model has
+    rates_of_threads = raw.get("flops_per_us", ())  # a single number for CUDA, which the model includes
     if not isinstance(rates_of_threads, float):
         known = [(i + 1, rate) for i, rate in enumerate(rates_of_threads) if rate]
         if known:
@@ -119,14 +119,14 @@ def fill(models: Sequence[str], executor: str, seconds: float, seed: int) -> Non
 
     Args:
         models: paths of .onnx files, or `module:callable`.
-        executor: what runs the graphs.
+        executor: that runs the graphs.
         seconds: time for each model.
-        seed: of the walks to other graphs.
+        seed: of the random walks to other graphs.
 
     Raises:
         RlOptError: a model cannot be loaded, captured or lowered.
     """
-    Options(executor=executor)  # refuses an unknown one, naming the nearest
+    Options(executor=executor)  # rejects an unknown name, suggesting the nearest
     if executor not in names():
         raise OptionsError(
             "a profile is of one executor", expected=f"one of {', '.join(names())}", got=executor
@@ -157,7 +157,7 @@ def fill(models: Sequence[str], executor: str, seconds: float, seed: int) -> Non
 
 
 class _Bar:
-    """The progress of one model, advanced with every graph that was timed."""
+    """The progress of one model, advanced with every timed graph."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self.progress = progress
@@ -171,7 +171,7 @@ class _Bar:
 
 
 def _fill_from(source: profiling.Source, executor: str, seconds: float, seed: int, bar: _Bar) -> str:
-    """Profile one graph; what came of it, in a line."""
+    """Profile one graph; return the result as one line."""
     store = profile_store()
     before = len(machine_profile(executor, source.device, store).prices)
     count = profiling.profile(source, executor, load_library(), store, seconds, seed, bar)

@@ -1,4 +1,4 @@
-"""Models that are named on the command line: an .onnx file, or a function that makes one."""
+"""Loads models named on the command line: an .onnx file, or a function that makes one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HELP = (
 
 
 def load_model(text: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """A model by name, with inputs (made up from the types where it is a file).
+    """Load a model by name, with inputs (generated from the types if it is a file).
 
     Args:
         text: see `HELP`.
@@ -53,7 +53,7 @@ def load_model(text: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
             todo=f"for a model of the suite: baselines.models:build:{text}",
         )
     if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # for models of the user's own, behind all that is installed
+        sys.path.append(str(Path.cwd()))  # for the user's own models, after all that is installed
     made = _made(_function(where, rest[0], text), rest[1:], text)
     if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]):
         raise ModelFormatError(
@@ -73,21 +73,21 @@ def load_model(text: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 
 def _inputs_of(lowered: Around) -> tuple[Any, ...]:
-    """Inputs that a model from a file can be run on, or the first ones where there are none."""
+    """Return inputs that a model from a file can be run on, or the first candidates if none work."""
     # heavy
     from torchrlopt.executors.lowering.file_inputs import NUM_ATTEMPTS, drawn
 
     tried = []
     for attempt in range(NUM_ATTEMPTS):
         tried.append(tuple(drawn(lowered.arguments, seed=0, attempt=attempt)))
-        with contextlib.suppress(Exception), torch.no_grad():  # whatever its operators raise
+        with contextlib.suppress(Exception), torch.no_grad():  # its operators may raise anything
             lowered.module(*tried[-1])
             return tried[-1]
     return tried[0]
 
 
 def _function(where: str, name: str, text: str) -> Callable[..., Any]:
-    """The user's function.
+    """Import the user's function.
 
     Raises:
         OptionsError: there is no such module or function, or the module cannot be imported.
@@ -101,7 +101,7 @@ def _function(where: str, name: str, text: str) -> Callable[..., Any]:
 
 
 def _made(function: Callable[..., Any], arguments: list[str], text: str) -> Any:
-    """What the user's function returns; raises OptionsError where it fails."""
+    """Call the user's function; raises OptionsError if it fails."""
     try:
         return function(*arguments)
     except Exception as error:
@@ -115,10 +115,10 @@ def _made(function: Callable[..., Any], arguments: list[str], text: str) -> Any:
 
 @contextmanager
 def of_the_model(model: Callable[..., Any], inputs: Sequence[Any], text: str) -> Iterator[None]:
-    """Around what calls a model by any way: an error that the model itself makes is told as such.
+    """Wrap code that calls a model in any way: an error of the model itself is reported as such.
 
     Raises:
-        OptionsError: the model fails on these inputs, as it is.
+        OptionsError: the unchanged model fails on these inputs.
     """
     try:
         yield
@@ -138,7 +138,7 @@ def of_the_model(model: Callable[..., Any], inputs: Sequence[Any], text: str) ->
 
 
 def load_graph(text: str) -> _C.Graph:
-    """The graph of a model by name, as it is planned; that of a file is read from it.
+    """Load the graph of a model by name, as it is planned; a file is read directly.
 
     Raises:
         OptionsError: see `load_model`.

@@ -1,4 +1,4 @@
-"""`torchrlopt optimise`: any model by name to a file, `.onnx` or `.pt2`."""
+"""`torchrlopt optimise`: rewrites a model by name into a file, `.onnx` or `.pt2`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def to_file(model: str, out: Path, options: Mapping[str, Any]) -> Report:
         options: see `Options`.
 
     Raises:
-        OptionsError: there is no such model, or the ending is another one.
+        OptionsError: there is no such model, or the suffix is unknown.
         RlOptError: see `optimise_onnx` and `save`.
     """
     kinds: dict[str, Callable[[str, Path, Mapping[str, Any]], Report]] = {".onnx": _to_onnx, ".pt2": _to_pt2}
@@ -53,7 +53,7 @@ def _to_onnx(model: str, out: Path, options: Mapping[str, Any]) -> Report:
 
 
 def _to_pt2(model: str, out: Path, options: Mapping[str, Any]) -> Report:
-    """What is saved runs without the executor's own kernels, so that whether those pay has no say."""
+    """The saved program runs without the executor's own kernels, so whether those pay does not matter."""
     module, inputs = load_model(model)
     is_timed = options.get("measure_plans", 1) != 1
     chosen = {"executor": executor_table.BASELINE, "measure": is_timed, **options, "on_error": "raise"}

@@ -1,4 +1,4 @@
-"""`torchrlopt substitutions check | prove`: layer by layer, from construction to Z3."""
+"""`torchrlopt substitutions check | prove`: checks layer by layer, from construction to Z3."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def check(
     bindings: Annotated[int, typer.Option(min=1, help="Instances of shapes and attributes.")] = 200,
     seeds: Annotated[int, typer.Option(min=1, help="Random data for each.")] = 2,
 ) -> None:
-    """Check substitutions by construction and exact evaluation: what one runs after an edit.
+    """Check substitutions by construction and exact evaluation, for use after an edit.
 
-    Each is put into all contexts that it can stand in, applied by the product's own matcher, and compared
-    over a prime field, or in float64 where functions are not polynomials. No proof; that is `prove`.
+    Each is placed in all contexts that it can occur in, applied by the product's own matcher, and compared
+    over a prime field, or in float64 if functions are not polynomials. This is not a proof; that is `prove`.
 
     Example: torchrlopt substitutions check fuse_conv_relu --bindings 50
     """
@@ -77,8 +77,8 @@ def prove(
     """Check substitutions by exact evaluation, then prove them with Z3 from the axioms.
 
     A proof holds for all sizes, numbers and elements in every case drawn: ranks, axes, number of members, and
-    which sizes are 1 or equal. What is not proved stays `tested`; it is not wrong for that. What limits Z3 is
-    a number of steps, so that every machine finds the same proofs.
+    which sizes are 1 or equal. A substitution without a proof stays `tested`; that does not make it wrong. Z3
+    is limited by a number of steps, so that every machine finds the same proofs.
 
     Example: torchrlopt substitutions prove fuse_conv_relu --write
     """
@@ -102,7 +102,7 @@ def prove(
 
 
 def _files(what: Sequence[str]) -> list[Path]:
-    """The files that are asked for, or the library's."""
+    """Return the requested files, or the library's."""
     given = [Path(each) for each in what if _is_file(each)]
     return given if given and len(given) == len(what) else [*given, *library_files()]
 
@@ -112,7 +112,7 @@ def _is_file(what: str) -> bool:
 
 
 def _chosen(what: Sequence[str]) -> tuple[str, list[list[str]]]:
-    """The text to read, and the names to check, those of one text together."""
+    """Return the text to read, and the names to check, grouped by text."""
     paths = [Path(each) for each in what if _is_file(each)]
     names = [each for each in what if not _is_file(each)]
     for path in paths:
@@ -145,7 +145,7 @@ def _run(
     jobs: int,
     keep: Callable[[Checked], None] = lambda checked: None,
 ) -> list[Checked]:
-    """All of them, with progress on a terminal, each kept when it is done; in the order given."""
+    """Check all, with progress on a terminal, pass each result to `keep`, return them in the given order."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     found: list[Checked] = []
@@ -160,12 +160,12 @@ def _run(
 
 
 def _in_processes(text: str, chosen: Sequence[Sequence[str]], effort: Effort, jobs: int) -> Iterator[Checked]:
-    # A process takes a second to start: for the evaluation of a few substitutions that is not worth it.
+    # A process takes a second to start: not worth it for evaluating a few substitutions.
     yield from check_texts(text, chosen, effort, jobs if effort.instances or len(chosen) > 4 else None)
 
 
 def _report(found: Sequence[Checked], console: Console, best: str) -> None:
-    """A line for each that is less than the best, then the counts; exit status 1 where one is unsound."""
+    """Print a line for each result below the best, then the counts; exit with status 1 if one is unsound."""
     for each in found:
         state = STATES[each.record.method] if each.record else "UNSOUND"
         if state != best or len(found) <= 4:

@@ -1,4 +1,4 @@
-"""Tables of names and values, as the commands print them."""
+"""Tables of names and values, as printed by the commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchrlopt.console import Console
 
 
 def two_columns(title: str, *sections: Iterable[tuple[str, object]]) -> str:
-    """Names and values, with a line between the sections; None is shown as nothing."""
+    """Format names and values, with a line between the sections; None is shown as empty."""
     table = Table(title=title, show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")

@@ -1,4 +1,4 @@
-"""`explain`: why a model is rewritten as it is, for each executor that is there."""
+"""`explain`: shows why a model is rewritten as it is, for each available executor."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def explain(
     leave_out: bool = False,
     **options: Any,
 ) -> Explanation:
-    """Plan a model for every executor, and say what each plan is made of; nothing is kept.
+    """Plan a model for every executor, and describe each plan; nothing is kept.
 
     Args:
-        model: a module in eval mode, or a function of tensors. It is run once, as it is.
+        model: a module in eval mode, or a function of tensors. It is run once, unchanged.
         example_inputs: positional arguments, or a mapping of keyword arguments, or one tensor.
-        leave_out: also say what each group of rewrites is worth for eager PyTorch: the model is planned,
-            built and timed without it. Takes up to `measure_ms` for each group; else nothing is timed.
+        leave_out: also measure what each group of rewrites is worth for eager PyTorch: the model is planned,
+            built and timed without it. Takes up to `measure_ms` per group; otherwise nothing is timed.
         **options: see `Options`; `executor` has no effect.
 
     Returns:
-        For each executor: the rewrites of its plan with what each takes off the predicted time, rewrites that
-        bring it nothing, predicted times, and for eager PyTorch which kernels are packed and fused.
+        For each executor: the rewrites of its plan with the predicted time that each saves, rewrites that
+        gain nothing there, predicted times, and for eager PyTorch which kernels are packed and fused.
 
     Raises:
         OptionsError: an option is unknown or ill-typed.

@@ -1,4 +1,4 @@
-"""Looks at a model as each executor would: its own plan and prices, and eager PyTorch's plan under them."""
+"""Plans a model for each executor, with its prices, and prices eager PyTorch's plan with them too."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from torchrlopt.report import Journal, Report, Status
 from torchrlopt.report.steps import meaning_of
 from torchrlopt.substitutions import load_library
 
-_LEAST_GAIN = 0.02  # of a rewrite, as a part of what it takes off for eager PyTorch
+_LEAST_GAIN = 0.02  # of a rewrite, as a fraction of what it saves in eager PyTorch
 
 Steps = Sequence[tuple[str, int]]
 
 
 class Explainer:
-    """Looks at graphs and leaves them as they are.
+    """Analyses graphs without changing them.
 
     Args:
         options: searcher and budgets of the plans.
         leave_out: also build and time the plans for eager PyTorch without each group of their steps.
 
     Attributes:
-        graphs: what was seen, in order.
+        graphs: the views, in order.
         reports: of the plans, by executor.
     """
 
@@ -50,7 +50,7 @@ class Explainer:
         self.reports: dict[str, list[Report]] = {}
 
     def look(self, traced: Traced) -> None:
-        """Add a view of one graph, for every executor that is there."""
+        """Add a view of one graph, for every available executor."""
         job = make_job(traced)
         subject, eager = subject_of(job), self._for(BASELINE)
         base = make_plan(subject, eager)
@@ -64,7 +64,7 @@ class Explainer:
         )
 
     def leave(self, reason: str) -> None:
-        """Add a graph that is left alone."""
+        """Add a graph that is left alone, with the reason."""
         self.graphs.append(GraphView(0, (), "", (), reason))
 
     def _for(self, executor: str) -> Options:
@@ -97,7 +97,7 @@ class Explainer:
         return self._with_kernels(view, job, planned, options)
 
     def _with_kernels(self, view: ExecutorView, job: Job, planned: Planned, options: Options) -> ExecutorView:
-        """The view with what the lowered graph runs, or with why there is none."""
+        """Add the kernels of the lowered graph to the view, or the reason why it cannot be lowered."""
         try:
             model = write(dataclasses.replace(job.program, graph=planned.graph))
             lowered = registry.get(view.executor).lower(model, job.captured, options)
@@ -116,7 +116,7 @@ class Explainer:
 
 
 def _priced(graph: _C.Graph, steps: Steps, prices: _C.CostModel) -> dict[str, Rewrite]:
-    """What each substitution of a sequence of steps takes off under these prices."""
+    """Return what each substitution of a sequence of steps saves at these prices."""
     library = load_library(with_generated=True)
     found: dict[str, Rewrite] = {}
     before = prices.total(graph)["time_us"]
@@ -136,7 +136,7 @@ def _priced(graph: _C.Graph, steps: Steps, prices: _C.CostModel) -> dict[str, Re
 def _needless(
     graph: _C.Graph, steps: Steps, prices: _C.CostModel, eager: _C.CostModel
 ) -> tuple[Rewrite, ...]:
-    """The rewrites that pay for eager PyTorch and not here."""
+    """Return the rewrites that pay in eager PyTorch but not here."""
     here, there = _priced(graph, steps, prices), _priced(graph, steps, eager)
     return tuple(
         each
@@ -146,7 +146,7 @@ def _needless(
 
 
 def _price_differences(executor: str, device_type: str) -> tuple[dict[str, float], tuple[str, ...]]:
-    """The rates and overheads in which an executor differs from eager PyTorch, and the same in words."""
+    """Return the rates and overheads that differ from eager PyTorch's, and the same in words."""
     own, base = device_model(executor, device_type), device_model("eager", device_type)
     names = [name for name in dir(own) if not name.startswith("_")]
     found = {name: float(getattr(own, name)) for name in names if getattr(own, name) != getattr(base, name)}

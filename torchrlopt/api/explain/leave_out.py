@@ -1,4 +1,4 @@
-"""What each group of steps is worth, predicted and measured: the plan without it, beside the plan with it."""
+"""Predicts and measures what each group of steps is worth: the plan without it against the plan with it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from torchrlopt.substitutions.load import subset_of
 
 
 def left_out(job: Job, prices: _C.CostModel, report: Report, options: Options) -> tuple[LeftOut, ...]:
-    """Plan anew without the substitutions of each group, and time the results against the whole plan's.
+    """Plan again without the substitutions of each group, and time the results against the whole plan's.
 
-    All these plans are greedy's, the whole one too: else the searches would be compared with each other.
+    All these plans, including the whole one, are greedy's: otherwise this would compare searches.
 
     Args:
         job: the graph.
         prices: of the executor.
         report: of a plan for it, whose groups are left out one by one.
-        options: which executor, and how long to time.
+        options: the executor, and how long to time.
 
     Raises:
         RlOptError: a graph cannot be built.
@@ -48,7 +48,7 @@ def left_out(job: Job, prices: _C.CostModel, report: Report, options: Options) -
 
 
 def _built(job: Job, library: _C.Library, prices: _C.CostModel, options: Options) -> tuple[Lowered, float]:
-    """Greedy's plan with a library, as a callable, and its predicted time in milliseconds."""
+    """Build greedy's plan with a library; return the callable, and its predicted time in milliseconds."""
     graph = job.program.graph
     plan = search.search(graph, library, prices, options)
     planned = search.replay(graph, library, plan)

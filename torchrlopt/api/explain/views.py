@@ -1,4 +1,4 @@
-"""What `explain` has found: which rewrites each executor gains from, and what it does without them."""
+"""The result of `explain`: which rewrites each executor gains from, and what it does by itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from torchrlopt.errors import OptionsError
 from torchrlopt.report import LeftOut, Report
 
-_NOTHING_MS = 0.0005  # what is shown as 0.000
+_NOTHING_MS = 0.0005  # smaller values are shown as 0.000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Rewrite:
     Attributes:
         substitution: its name in the library.
         count: how often the plan applies it.
-        gain_ms: what all these steps take off the predicted time, in milliseconds. Negative for one that
-            pays only by what it makes possible.
-        proof: whether the substitution is "proved", or "tested" only.
+        gain_ms: predicted time that all these steps save, in milliseconds. Negative for one that pays only
+            through later steps.
+        proof: whether the substitution is "proved", or only "tested".
         meaning: what it does, in words, as reports group steps.
     """
 
@@ -43,17 +43,17 @@ class ExecutorView:
         cost_before_ms: predicted time of the original graph, in milliseconds.
         cost_after_ms: predicted time of the rewritten graph, in milliseconds.
         rewrites: the plan for this executor, the largest gain first.
-        needless: rewrites of the plan for eager PyTorch that take nothing off the predicted time here,
-            applied in the same order: the executor does the same by itself, or does not pay for it.
-        prices: how its prices differ from eager PyTorch's, as far as they do.
+        needless: rewrites of the plan for eager PyTorch that save no predicted time here, applied in the same
+            order: the executor does the same by itself, or what they save costs it nothing.
+        prices: its prices that differ from eager PyTorch's.
         differences: the same in words.
         found_by: what found the plan, see `SearchRecord`.
-        left_out: what each group of rewrites is worth; eager only, where that was asked for.
-        packed: kernels with pre-packed weights, by what they compute, counted; eager only.
+        left_out: what each group of rewrites is worth; eager only, if requested.
+        packed: kernels with pre-packed weights, counted by what they compute; eager only.
         plain: convolutions, linears, products and attentions that stay ATen's, counted; eager only.
         to_channels_last: copies into the layout of packed convolutions; eager only.
         restored: copies back into the original layout; eager only.
-        reason: why the executor cannot run the graph; None where it can.
+        reason: why the executor cannot run the graph; None if it can.
     """
 
     executor: str
@@ -77,11 +77,11 @@ class GraphView:
     """One graph of the model.
 
     Attributes:
-        num_nodes: operators that run at every call, before any rewrite.
+        num_nodes: operators that run in every call, before any rewrite.
         opaque: operators without a translation.
-        device: where its tensors are.
-        executors: one view for each executor that is there; empty where the graph is left alone.
-        reason: why the graph is left alone; None where it is not.
+        device: of its tensors.
+        executors: one view for each available executor; empty if the graph is left alone.
+        reason: why the graph is left alone; None if it is not.
     """
 
     num_nodes: int
@@ -96,8 +96,8 @@ class Explanation:
     """What the rewriter would do for each executor; `print` shows it as tables.
 
     Attributes:
-        graphs: the graphs of the model, in the order in which they are met.
-        reports: of the plans, by executor, one for each graph that is planned; not in the JSON.
+        graphs: the graphs of the model, in the order in which they are encountered.
+        reports: of the plans, by executor, one for each planned graph; not in the JSON.
     """
 
     graphs: tuple[GraphView, ...]
@@ -106,7 +106,7 @@ class Explanation:
     )
 
     def to_json(self) -> str:
-        """All of it as a JSON object."""
+        """Return everything as a JSON object."""
         return json.dumps({"graphs": [dataclasses.asdict(graph) for graph in self.graphs]}, indent=2)
 
     def save(self, path: str | Path, executor: str = "eager", title: str = "") -> None:
@@ -115,7 +115,7 @@ class Explanation:
         Args:
             path: of the page; it is overwritten.
             executor: its name.
-            title: what the page is called, such as the model's name.
+            title: of the page, such as the model's name.
 
         Raises:
             OptionsError: there is no plan for this executor.
@@ -147,7 +147,7 @@ class Explanation:
 
 
 def _table(view: ExecutorView) -> object:
-    """One executor's view as a table of rich."""
+    """Format one executor's view as a rich table."""
     from rich.table import Table
 
     table = Table(title=view.executor, show_header=False, title_justify="left", min_width=80)
@@ -159,7 +159,7 @@ def _table(view: ExecutorView) -> object:
 
 
 def _rows(view: ExecutorView) -> list[tuple[str, str]]:
-    """Names and texts of a table."""
+    """Return names and texts of a table."""
     before, after = view.cost_before_ms, view.cost_after_ms
     less = f", {1 - after / before:.0%} less" if view.rewrites and before > 0 else ""
     finder = f"; the plan was found by {view.found_by}" if view.found_by and view.rewrites else ""
@@ -184,7 +184,7 @@ def _rows(view: ExecutorView) -> list[tuple[str, str]]:
 
 
 def _told(rewrite: Rewrite) -> str:
-    """One line on a rewrite."""
+    """Describe a rewrite in one line."""
     if abs(rewrite.gain_ms) < _NOTHING_MS:
         gain = "no difference by itself"
     else:
@@ -194,5 +194,5 @@ def _told(rewrite: Rewrite) -> str:
 
 
 def _listed(name: str, texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Rows of which the first has the name."""
+    """Return rows for the texts; only the first has the name."""
     return [(name if at == 0 else "", text) for at, text in enumerate(texts)]

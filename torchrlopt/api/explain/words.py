@@ -1,4 +1,4 @@
-"""What sets an executor's prices apart from eager PyTorch's, in plain words."""
+"""Describes how an executor's prices differ from eager PyTorch's, in plain words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COSTS = {
 
 
 def differences(own: Mapping[str, float], base: Mapping[str, float]) -> tuple[str, ...]:
-    """Sentences on what differs.
+    """Return sentences on the differences.
 
     Args:
         own: fields of the executor's `DeviceModel` that differ from eager PyTorch's.
