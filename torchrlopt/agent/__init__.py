@@ -1,5 +1,5 @@
-"""The agent: what it sees, its networks, and the search that it guides. Pure torch at run time.
+"""The agent: its observations, its networks, and the search that it guides. Pure torch at run time.
 
-Letters of shapes: B episodes, T time, N nodes, E edges, C candidates, M node references of candidates,
-S substitutions, L locations, W width, Z latent, H hidden, K mixtures or bins.
+Shape letters: B episodes, T time, N nodes, E edges, C candidates, M node references of candidates, S
+substitutions, L locations, W width, Z latent, H hidden, K mixtures or bins.
 """

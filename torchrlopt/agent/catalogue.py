@@ -1,4 +1,4 @@
-"""Which agent a searcher follows: the user's own, or one of those that come with the package."""
+"""Selects the agent of a searcher: the user's own, or one that ships with the package."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ logger = logging.getLogger("torchrlopt")
 
 FOLDER = Path(__file__).parent / "shipped"
 VARIABLE = "TORCHRLOPT_AGENT"
-#: The row that the searcher "agent" follows: the one that did best on graphs that training never saw.
+#: The row used by the searcher "agent": the best one on held-out graphs.
 DEFAULT_ROW = "plan"
 
 
 def path_of(options: Options) -> Path:
-    """The checkpoint that these options mean: `agent`, else TORCHRLOPT_AGENT, else one of the package."""
+    """Return the selected checkpoint: `agent`, else TORCHRLOPT_AGENT, else one of the package."""
     if options.agent is not None:
         return Path(options.agent)
     own = os.environ.get(VARIABLE)
@@ -35,7 +35,7 @@ def path_of(options: Options) -> Path:
 
 
 def digest(options: Options) -> str:
-    """The manifest (with the SHA-256) of the checkpoint that is meant; empty where there is none."""
+    """Return the manifest (with the SHA-256) of the selected checkpoint; empty if there is none."""
     if options.searcher not in agent_names():
         return ""
     try:
@@ -45,10 +45,10 @@ def digest(options: Options) -> str:
 
 
 def make_searcher(options: Options, library: _C.Library) -> Searcher:
-    """`searcher_of`, or greedy and beam, with a warning, where the agent cannot be loaded.
+    """Return `searcher_of`; if the agent cannot be loaded, warn and fall back to greedy and beam.
 
     Raises:
-        AgentError: the agent cannot be loaded, and the options ask for errors (`on_error="raise"`).
+        AgentError: the agent cannot be loaded and `on_error="raise"`.
     """
     try:
         return searcher_of(options, library)
@@ -60,7 +60,7 @@ def make_searcher(options: Options, library: _C.Library) -> Searcher:
 
 
 def searcher_of(options: Options, library: _C.Library) -> Searcher:
-    """The searcher that follows the agent of these options; read once for each file and library.
+    """Return the searcher for the agent of these options, cached by file and library.
 
     Raises:
         AgentError: see `checkpoint.load`.
@@ -70,5 +70,5 @@ def searcher_of(options: Options, library: _C.Library) -> Searcher:
 
 @functools.lru_cache(maxsize=8)
 def _loaded(path: Path, manifest: str, library: _C.Library, name: str) -> AgentSearcher:
-    """`manifest` is part of the key: a file that was replaced is read again."""
+    """Load an agent; `manifest` is part of the cache key, so that a replaced file is read again."""
     return AgentSearcher(checkpoint.load(path, library), name)

@@ -1,9 +1,9 @@
-"""Agents on disk: a safetensors file with metadata strings, beside it a manifest with its SHA-256.
+"""Agents on disk: a safetensors file with metadata strings, and a manifest with its SHA-256.
 
-Nothing in either file is executed. An agent goes on working when the package changes: columns of the
-observation and operators are found by name, and one that is new is not looked at; substitutions are scored by
-what they say, not by their number (a latent agent takes only those that it knows by name). Only a column that
-is gone is refused, by its name.
+Nothing in either file is executed. Agents remain compatible when the package changes: columns of the
+observation and operators are found by name, and new ones are ignored; substitutions are scored by their
+content, not by their index (a latent agent uses only those that it knows by name). Only a missing column is
+an error, which names it.
 """
 
 from __future__ import annotations
@@ -34,27 +34,26 @@ from torchrlopt.storage.files import read_bounded, write_whole
 
 logger = logging.getLogger("torchrlopt")
 
-FORMAT = 1  # raised when the meaning of a file changes
+FORMAT = 1  # bump when the meaning of a file changes
 MAX_BYTES = 64 * 2**20
-MAX_HEADER_BYTES = 2**20  # names of tensors and the description; ours take 30 kB
+MAX_HEADER_BYTES = 2**20  # tensor names and metadata; ours take 30 kB
 MAX_MANIFEST_BYTES = 2**16
 
-# What torch and Python raise on sizes, names and types that make no sense.
+# Exceptions that torch and Python raise on invalid sizes, names and types.
 _REFUSALS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
 
-#: What plays: candidates of real graphs, or latent states.
+#: Controllers that choose candidates of real graphs, or act in latent states.
 Controller = CandidateController | LatentController
 
 
 @dataclasses.dataclass
 class Agent:
-    """A controller in evaluation mode and what is known of its making.
+    """A controller in evaluation mode, with its provenance.
 
     Attributes:
-        controller: the networks; a control may have another `Guide`.
+        controller: the networks; control experiments may use another `Guide`.
         metadata: provenance: library hash, seeds, training manifest, hours, hardware, scores; all strings.
-        latency: what was learnt of measured times on the device of the training; None where nothing was
-            measured.
+        latency: latency model fitted on the training device; None if nothing was measured.
     """
 
     controller: Guide | LatentController
@@ -63,18 +62,18 @@ class Agent:
 
 
 def manifest_path(path: Path) -> Path:
-    """Where the manifest of a checkpoint lies."""
+    """Return the path of a checkpoint's manifest."""
     return path.with_suffix(".json")
 
 
 def save(path: Path, controller: Controller, library: _C.Library, extra: Mapping[str, Any]) -> None:
-    """Write checkpoint and manifest, each in one piece.
+    """Write checkpoint and manifest, each atomically.
 
     Args:
-        path: of the safetensors file.
+        path: path of the safetensors file.
         controller: the networks.
-        library: with which they were trained.
-        extra: further metadata; values that are not strings become JSON.
+        library: the library that they were trained with.
+        extra: further metadata; values that are not strings are encoded as JSON.
     """
     metadata = {
         **{name: value if isinstance(value, str) else json.dumps(value) for name, value in extra.items()},
@@ -99,11 +98,12 @@ def load(path: Path, library: _C.Library) -> Agent:
     """Read a checkpoint.
 
     Args:
-        path: of the safetensors file; the manifest lies beside it.
-        library: the substitutions that the agent is to choose from.
+        path: path of the safetensors file; the manifest is next to it.
+        library: the substitutions that the agent chooses from.
 
     Raises:
-        AgentError: a file is missing, damaged or no agent, or a column is gone; the message says which.
+        AgentError: a file is missing, damaged or not an agent, or a column is missing; the message says
+            which.
     """
     content = _verified_content(path)
     metadata = _metadata(path, content)
@@ -119,7 +119,7 @@ def load(path: Path, library: _C.Library) -> Agent:
     try:
         with making_networks():
             tensors = load_tensors(content)
-        # The header may ask for networks of any size: they are made no larger than what the file fills.
+        # The header may request networks of any size: limit them to what the weights in the file can fill.
         with making_networks(most=_room_for(tensors.values())):
             controller = _blank(metadata, schema, library)
             controller.load_state_dict(tensors)
@@ -146,7 +146,7 @@ def _latency(path: Path, metadata: Mapping[str, str]) -> LatencyModel | None:
 
 
 def _blank(metadata: Mapping[str, str], schema: Schema, library: _C.Library) -> Controller:
-    """The networks that a file describes, before their weights."""
+    """Construct the networks that a file describes, before loading their weights."""
     sizes = decoded(metadata["architecture"])
     if metadata["kind"] == "latent":
         names = [str(name) for name in decoded(metadata["substitutions"])]
@@ -155,23 +155,23 @@ def _blank(metadata: Mapping[str, str], schema: Schema, library: _C.Library) -> 
 
 
 def _room_for(tensors: Iterable[torch.Tensor]) -> Room:
-    """For networks that hold these, with what they keep or make beside their weights."""
+    """Return the limit for networks with these weights, including buffers and temporaries."""
     sizes = [tensor.numel() for tensor in tensors]
     return Room(tensors=4 * len(sizes) + 100, elements=4 * sum(sizes) + 2**16)
 
 
 def manifest_text(path: Path) -> str:
-    """What the manifest of a checkpoint says.
+    """Return the text of a checkpoint's manifest.
 
     Raises:
-        OSError: it is missing, or no plain file of a proper size.
-        ValueError: it is no text.
+        OSError: it is missing, not a regular file, or too large.
+        ValueError: it is not text.
     """
     return read_bounded(manifest_path(path), MAX_MANIFEST_BYTES).decode()
 
 
 def _verified_content(path: Path) -> bytes:
-    """The bytes of the file, if they are those that the manifest is about."""
+    """Return the bytes of the file after checking them against the manifest."""
     try:
         expected = str(decoded(manifest_text(path))["sha256"])
         content = read_bounded(path, MAX_BYTES)
@@ -190,7 +190,7 @@ def _verified_content(path: Path) -> bytes:
 
 
 def _metadata(path: Path, content: bytes) -> dict[str, str]:
-    """The strings in the header of a safetensors file."""
+    """Return the metadata strings in the header of a safetensors file."""
     try:
         length = int.from_bytes(content[:8], "little")
         if length > MAX_HEADER_BYTES:
@@ -207,15 +207,15 @@ def new_controller(
     seed: int = 0,
     schema: Schema | None = None,
 ) -> CandidateController:
-    """An untrained controller: the control in every comparison, and where training begins.
+    """Create an untrained controller: the start of training and the control in comparisons.
 
     Args:
         library: the substitutions that it scores.
-        config: its sizes.
-        seed: of its weights.
-        schema: the columns and operators that it knows; None for all that this core has.
+        config: sizes of the networks.
+        seed: seed of the weights.
+        schema: the columns and operators that it knows; None for those of this core.
 
-    The global generator of torch is left as it was. May be called inside a Dynamo call, as `load` may.
+    The global generator of torch is not changed. May be called inside a Dynamo call, like `load`.
     """
     schema = schema or Schema.current()
     with making_networks(seed):
@@ -223,9 +223,9 @@ def new_controller(
 
 
 def random_control(agent: Agent, library: _C.Library, seed: int) -> Agent:
-    """The control of a comparison: networks of the same sizes with random weights.
+    """Create a control agent: networks of the same sizes with random weights.
 
-    An untrained scorer would keep greedy's order, so its last layer is random too.
+    An untrained scorer ranks candidates like greedy, so its last layer is randomised too.
 
     Raises:
         AgentError: the agent does not score candidates.

@@ -1,8 +1,8 @@
-"""A learned model of measured latency: the cost model, corrected from a few measurements of whole graphs.
+"""A learned latency model: the cost model, calibrated on a few measurements of whole graphs.
 
-The cost model adds up prices of operators. On a device that nobody has profiled, some kinds of operators are
-dearer there than it thinks, others cheaper. One factor for each kind is fitted to measured times of a few
-graphs; with no measurement the factors are 1. It chooses among the last candidates of a search.
+The cost model adds up prices of operators. On an unprofiled device it underestimates some kinds of operators
+and overestimates others. One factor per kind is fitted to measured times of a few graphs; without
+measurements the factors are 1. The model chooses among the final candidates of a search.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from torchrlopt import _C
 from torchrlopt.errors import AgentError
 from torchrlopt.machine.cost import COST_CLASSES
 
-#: Kinds of operators that are told apart one by one: they take most of the time.
+#: Operators that have their own factor, because they take most of the time; others share by cost class.
 _APART = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Linear", "Attention")
-_PENALTY = 1e-4  # on squared logarithms of factors, against the common one
+_PENALTY = 1e-4  # on squared log factors relative to the common one
 _ITERATIONS = 200
 
 Parts = dict[str, float]
 
 
 def parts_of(graph: _C.Graph, cost: _C.CostModel) -> Parts:
-    """Predicted microseconds of a run by kind of operator."""
+    """Return the predicted microseconds of a run by kind of operator."""
     parts: Parts = {}
     for id_ in graph.topological_order():
         op = str(graph.node(id_)["op"])
@@ -43,27 +43,27 @@ class LatencyModel:
     """Factors on predicted times.
 
     Attributes:
-        common: factor of every kind that was not measured.
-        factors: by kind of operator.
+        common: factor of kinds that were not measured.
+        factors: factors by kind of operator.
     """
 
     common: float = 1.0
     factors: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def latency_us(self, parts: Parts) -> float:
-        """Microseconds of a run of a graph, from `parts_of`."""
+        """Return the predicted microseconds of a run, from `parts_of`."""
         return sum(us * self.factors.get(kind, self.common) for kind, us in parts.items())
 
     def as_dict(self) -> dict[str, Any]:
-        """Numbers and strings only; `from_dict` is the inverse."""
+        """Return numbers and strings only; `from_dict` is the inverse."""
         return {"common": self.common, "factors": dict(self.factors)}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> LatencyModel:
-        """The inverse of `as_dict`.
+        """Invert `as_dict`.
 
         Raises:
-            AgentError: not what `as_dict` gives, or a factor is not a positive number.
+            AgentError: the data is malformed, or a factor is not a positive number.
         """
         try:
             common = float(given["common"])
@@ -76,11 +76,11 @@ class LatencyModel:
 
     @classmethod
     def fit(cls, graphs: Sequence[Parts], measured_us: Sequence[float]) -> LatencyModel:
-        """Factors that explain measured times: least squares of logarithms, drawn to one common factor.
+        """Fit factors to measured times: log least squares, regularised towards a common factor.
 
         Args:
-            graphs: from `parts_of`.
-            measured_us: median time of a run of each.
+            graphs: results of `parts_of`.
+            measured_us: median time of a run of each graph.
         """
         pairs = [(parts, us) for parts, us in zip(graphs, measured_us, strict=True) if parts and us > 0]
         if not pairs:

@@ -1,4 +1,4 @@
-"""What the agent sees, as tensors: ragged graphs side by side with offsets, and the schema of the columns."""
+"""The agent's observations as tensors: ragged batches of graphs with offsets, and the column schema."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from torchrlopt.env.observation import Arrays
 from torchrlopt.errors import AgentError
 from torchrlopt.storage.checked_json import decoded
 
-ARRAYS = ("node", "edge", "global", "candidate")  # what has features
+ARRAYS = ("node", "edge", "global", "candidate")  # arrays with features
 
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """Names of all columns and operators that a network was made for.
+    """Names of all columns and operators that a network expects.
 
-    Networks take their columns from an observation by name, so that a core may write more columns, or others
-    in between, than a network was trained with.
+    Networks select columns of an observation by name, so that a core may write additional or reordered
+    columns.
 
     Attributes:
-        columns: by array ("node", "edge", "global", "candidate"): names in order.
-        ops: names of operators; their position is the row of the embedding, and one row more stands for
-            every operator that is not among them.
+        columns: column names in order, by array ("node", "edge", "global", "candidate").
+        ops: operator names; their position is the row of the embedding, and one extra row stands for every
+            unknown operator.
     """
 
     columns: Mapping[str, tuple[str, ...]]
@@ -38,16 +38,16 @@ class Schema:
 
     @classmethod
     def current(cls) -> Schema:
-        """Of this build of the core."""
+        """Return the schema of this build of the core."""
         names = tuple(str(op["name"]) for op in _C.ops())
         return cls({array: columns(array) for array in ARRAYS}, names)
 
     @classmethod
     def from_json(cls, text: str) -> Schema:
-        """The inverse of `to_json`.
+        """Invert `to_json`.
 
         Raises:
-            AgentError: the text is no schema.
+            AgentError: the text is not a schema.
         """
         try:
             given = decoded(text)
@@ -57,12 +57,12 @@ class Schema:
             raise AgentError("the schema of a checkpoint is malformed", got=repr(error)) from error
 
     def to_json(self) -> str:
-        """Text with sorted keys: equal schemas have equal texts."""
+        """Return JSON with sorted keys: equal schemas have equal texts."""
         return json.dumps({"columns": dict(self.columns), "ops": self.ops}, sort_keys=True)
 
     @property
     def hash(self) -> str:
-        """Of the columns, not of the operators: sixteen hexadecimal digits."""
+        """Hash of the columns, not of the operators: sixteen hexadecimal digits."""
         text = json.dumps(dict(self.columns), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -75,13 +75,13 @@ class Schema:
         return self.columns[array].index(name)
 
     def check(self, core: Schema) -> None:
-        """Refuse to go without a column. Columns that these networks do not know are no reason to.
+        """Check that no column is missing. Additional columns are fine.
 
         Args:
-            core: what the core of this process writes.
+            core: the schema that the core of this process writes.
 
         Raises:
-            AgentError: a column is missing there; the message names it.
+            AgentError: a column is missing; the message names it.
         """
         for array in ARRAYS:
             missing = [name for name in self.columns[array] if name not in core.columns[array]]
@@ -96,7 +96,7 @@ class Schema:
 
     @functools.cached_property
     def _positions(self) -> dict[str, list[int] | None]:
-        """Where the core of this process writes the columns of each array; None for all of them in order."""
+        """Positions of the columns of each array in this core's output; None for all of them in order."""
         core = Schema.current()
         return {
             array: None if names == core.columns[array] else [core.column(array, name) for name in names]
@@ -104,26 +104,26 @@ class Schema:
         }
 
     def select(self, seen: Observation, array: str) -> Tensor:
-        """The features of an array that this schema names, in its order, [rows, width]."""
+        """Return the features of an array in the order of this schema, [rows, width]."""
         features, positions = seen.features(array), self._positions[array]
         return features if positions is None else features[:, positions]
 
     def rows_of_ops(self, names: Sequence[str]) -> Tensor:
-        """Rows of the embedding for operators of another vocabulary; the last row is "unknown". [len]."""
+        """Return embedding rows for operators of another vocabulary, [len]; the last row is "unknown"."""
         known = {name: i for i, name in enumerate(self.ops)}
         return torch.tensor([known.get(name, len(self.ops)) for name in names], dtype=torch.int64)
 
 
 @dataclasses.dataclass(frozen=True)
 class Observation:
-    """B episodes side by side, with the columns that the core of this process writes.
+    """A batch of B episodes, with the columns that the core of this process writes.
 
     Attributes:
         node_offsets, edge_offsets, candidate_offsets: [B + 1], rows of each episode.
         ops: [N], position in `_C.ops()`.
         nodes, edges, globals, candidates: float32 features, one row per node, edge, episode, candidate.
         edge_index: [2, E], rows of nodes: producer, reader.
-        substitutions, locations: [C], of the first member of a candidate.
+        substitutions, locations: [C], those of the first member of a candidate.
         matched_offsets: [C + 1]; matched: [M], rows of the nodes that a candidate matches.
     """
 
@@ -142,12 +142,12 @@ class Observation:
     matched: Tensor
 
     def features(self, array: str) -> Tensor:
-        """Features of "node", "edge", "global" or "candidate", [rows, width]."""
+        """Return the features of "node", "edge", "global" or "candidate", [rows, width]."""
         features: Tensor = getattr(self, f"{array}s")
         return features
 
     def column(self, array: str, name: str) -> Tensor:
-        """One feature by its name, [rows]."""
+        """Return one feature by name, [rows]."""
         return self.features(array)[:, columns(array).index(name)]
 
     @property
@@ -157,7 +157,7 @@ class Observation:
 
     @property
     def counts(self) -> Tensor:
-        """[B], candidates of each episode; this number as an action is stop."""
+        """[B], number of candidates of each episode, which is also the stop action."""
         return self.candidate_offsets.diff()
 
     @functools.cached_property
@@ -176,11 +176,11 @@ class Observation:
         return rows_of(self.matched_offsets)
 
     def split(self) -> list[Observation]:
-        """Each episode by itself, in memory of its own."""
+        """Split into episodes; each is a copy."""
         return [self.episode(i) for i in range(self.num_episodes)]
 
     def episode(self, index: int) -> Observation:
-        """One episode, its rows counted from 0, in memory of its own."""
+        """Return a copy of one episode, with rows counted from 0."""
 
         def rows(offsets: Tensor) -> slice:
             return slice(int(offsets[index]), int(offsets[index + 1]))
@@ -211,29 +211,29 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(Observation))
 
 
 def rows_of(offsets: Tensor) -> Tensor:
-    """[0, 2, 5] becomes [0, 0, 1, 1, 1]."""
+    """Expand offsets to row indices: [0, 2, 5] becomes [0, 0, 1, 1, 1]."""
     return torch.repeat_interleave(offsets.diff())
 
 
 def observe(env: _C.VecRewriteEnv, envs: Sequence[int] = ()) -> Observation:
-    """Some episodes of an environment or all, in memory of the observation's own."""
+    """Observe some or all episodes of an environment into new memory."""
     arrays = allocate(env.sizes(list(envs)))
     env.observe(arrays)
     return _as_tensors(arrays)
 
 
 def observe_in_place(observer: Observer, envs: Sequence[int] = ()) -> Observation:
-    """The same, of some episodes or of all, in memory that the next observation overwrites."""
+    """Observe some or all episodes into memory that the next observation overwrites."""
     return _as_tensors(observer.observe(envs))
 
 
 def _as_tensors(arrays: Arrays) -> Observation:
-    """The same memory as tensors."""
+    """Return tensors that share memory with the arrays."""
     return Observation(**{name: torch.from_numpy(arrays[name]) for name in _FIELDS})
 
 
 def collate(observations: Sequence[Observation]) -> Observation:
-    """Several observations as one: the episodes of the first, then those of the second, and so on."""
+    """Concatenate observations: the episodes of the first, then those of the second, and so on."""
     if len(observations) == 1:
         return observations[0]
 

@@ -1,4 +1,4 @@
-"""Episodes as a learner reads them; real and imagined ones have the same form."""
+"""Rollouts: episodes for a learner, real or imagined, in one format."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch import Tensor
 
 @dataclasses.dataclass
 class Rollout:
-    """B episodes of at most T steps, side by side.
+    """A batch of B episodes of at most T steps.
 
     Attributes:
-        states: T batches of B states, what the policy was shown.
+        states: T batches of B states, as observed by the policy.
         actions: [T, B, ...].
-        log_probs: [T, B], of the actions, by the policy that drew them.
+        log_probs: [T, B], log-probabilities of the actions under the policy that drew them.
         rewards: [T, B].
-        values: [T + 1, B], the policy's; the last row is for the states after the last step.
-        terminated: [T, B], bool: the episode is over, nothing more can be earned.
-        ended: [T, B], bool: terminated, or cut off.
-        active: [T, B], bool: this step was taken; False after the end of an episode.
-        group: number of the graph and start that the episodes share; they are compared with each other.
-        info: for logs, [B] each.
+        values: [T + 1, B], estimates of the policy; the last row is for the states after the last step.
+        terminated: [T, B], bool: the episode is over, no further reward is possible.
+        ended: [T, B], bool: terminated or truncated.
+        active: [T, B], bool: the step was taken; False after the end of an episode.
+        group: index of the graph and start that the episodes share; they are compared with each other.
+        info: values for logging, [B] each.
     """
 
     states: list[Any]
@@ -39,12 +39,12 @@ class Rollout:
 
     @property
     def num_steps(self) -> int:
-        """Steps that were taken."""
+        """Number of steps taken."""
         return int(self.active.sum())
 
     @property
     def returns(self) -> Tensor:
-        """[B], sum of rewards per row; with `begins_anew` over several episodes."""
+        """[B], sum of rewards per row; over several episodes with `begins_anew`."""
         return (self.rewards * self.active).sum(0)
 
 
@@ -53,7 +53,7 @@ class RolloutBuilder:
 
     Args:
         batch: B.
-        begins_anew: as soon as an episode has ended, another begins in its place, so that every step counts.
+        begins_anew: whether a new episode replaces each one that ends, so that every step counts.
     """
 
     def __init__(self, batch: int, *, begins_anew: bool = False) -> None:
@@ -72,7 +72,7 @@ class RolloutBuilder:
         terminated: Tensor,
         ended: Tensor,
     ) -> None:
-        """Add one step of all episodes. What is said of episodes that have ended before is left out."""
+        """Add one step of all episodes. Values of episodes that ended earlier are ignored."""
         self._states.append(states)
         zero = torch.zeros((), dtype=rewards.dtype)
         self._rows.append(
@@ -90,10 +90,10 @@ class RolloutBuilder:
             self.alive = self.alive & ~ended
 
     def finish(self, last_values: Tensor, group: int = 0, info: dict[str, Tensor] | None = None) -> Rollout:
-        """The rollout.
+        """Return the rollout.
 
         Args:
-            last_values: [B], of the states after the last step.
+            last_values: [B], values of the states after the last step.
             group: see `Rollout`.
             info: see `Rollout`.
         """

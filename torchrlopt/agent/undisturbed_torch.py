@@ -1,8 +1,8 @@
-"""Running our networks inside somebody else's torch: modes off, one thread, unseen by other threads.
+"""Runs networks isolated from the caller's torch state: modes off, one thread, no global effects.
 
-Number of threads, default dtype and random state of torch belong to the process. So none of them is set, not
-even for a while: a thread that is born at that moment would keep what it finds. Networks name their dtype,
-draw from generators of their own, and limit the threads of the calling thread alone.
+The thread count, default dtype and random state of torch are process-wide. None of them is changed, not even
+temporarily, because a thread started meanwhile would inherit the change. Networks specify their dtype, use
+their own generators, and limit only the threads of the calling thread.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _FACTORIES = (torch.empty, torch.zeros, torch.ones, torch.linspace)
 
 @contextlib.contextmanager
 def undisturbed_torch() -> Iterator[None]:
-    """Plain CPU tensors without gradients, computed in one thread, whatever surrounds the call.
+    """Context manager for plain single-threaded CPU computation without gradients, in any context.
 
-    A backend of `torch.compile` is called under fake tensors, with autocast or a default device perhaps; its
-    thread count is the user's. Everything is restored, also after an exception.
+    A `torch.compile` backend is called under fake tensors, possibly with autocast or a default device, and
+    with the user's thread count. Everything is restored on exit, even after an exception.
     """
     with (
         without_dispatch_modes(),
@@ -43,13 +43,13 @@ def undisturbed_torch() -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Operators that this thread calls run in it alone: small graphs gain nothing from more threads.
+    """Run operators called by this thread single-threaded: small graphs do not benefit from more.
 
-    `torch.set_num_threads` would be seen by every thread that is born meanwhile; OpenMP and MKL count for
-    each calling thread. Where torch was built with other libraries, nothing is limited.
+    Every thread started meanwhile would inherit `torch.set_num_threads`; the limits of OpenMP and MKL are per
+    calling thread. If torch was built with other libraries, nothing is limited.
     """
     limits = _limits()
-    torch.get_num_threads()  # makes torch set this thread up, which it would do later and undo ours
+    torch.get_num_threads()  # forces torch's lazy thread set-up, which would undo the limit
     before = [(limit, limit(1)) for limit in limits]
     try:
         yield
@@ -60,10 +60,10 @@ def one_thread() -> Iterator[None]:
 
 @functools.cache
 def _limits() -> tuple[Callable[[int], int], ...]:
-    """Functions that set a number of threads of the calling thread, and return what it was.
+    """Return functions that set the thread count of the calling thread and return the previous one.
 
-    They are asked from the library that computes, which finds them in those that it was linked with: another
-    OpenMP in the same process would be the wrong one.
+    They are looked up through libtorch_cpu, which resolves them in the libraries that it was linked with: the
+    process may contain another OpenMP.
     """
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
@@ -82,21 +82,21 @@ def _limits() -> tuple[Callable[[int], int], ...]:
 
 @dataclasses.dataclass
 class Room:
-    """What networks that are being made may still take.
+    """Remaining memory budget of networks under construction.
 
     Attributes:
-        tensors: their number.
-        elements: of all tensors together.
+        tensors: number of tensors.
+        elements: total number of elements.
     """
 
     tensors: int
     elements: int
 
     def take(self, tensor: torch.Tensor) -> None:
-        """Count a new tensor, before anything is written to it: until then it takes no memory.
+        """Count a new tensor before it is written to: until then it takes no physical memory.
 
         Raises:
-            ValueError: there is no room for it.
+            ValueError: the budget is exceeded.
         """
         self.tensors -= 1
         self.elements -= tensor.numel()
@@ -105,7 +105,7 @@ class Room:
 
 
 class _OwnWeights(TorchFunctionMode):
-    """Fills in what would be torch's own: the dtype of a new tensor, the generator of a draw."""
+    """Replaces torch's defaults: the dtype of new tensors and the random generator."""
 
     def __init__(self, generator: torch.Generator, room: Room | None) -> None:
         super().__init__()
@@ -133,11 +133,11 @@ class _OwnWeights(TorchFunctionMode):
 
 @contextlib.contextmanager
 def making_networks(seed: int = 0, most: Room | None = None) -> Iterator[None]:
-    """`undisturbed_torch`, where modules are made of float32 and draw their first weights by a seed.
+    """`undisturbed_torch` for constructing modules, in float32 with seeded initial weights.
 
     Args:
-        seed: of the weights.
-        most: what they may take, of sizes that are not trusted; ValueError is raised beyond it.
+        seed: seed of the weights.
+        most: limit for untrusted sizes; ValueError is raised beyond it.
     """
     generator = torch.Generator().manual_seed(seed)
     with undisturbed_torch(), with_torch_function(), _OwnWeights(generator, most):

@@ -1,6 +1,6 @@
-"""The controller that points at one of all candidates of a graph, and what every controller is: `Policy`.
+"""The controller that selects one of all candidates of a graph, and the `Policy` protocol.
 
-One PPO trains any `Policy`, in the real environment or in imagination.
+The same PPO trains any `Policy`, in the real environment or in imagination.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, 
 from torchrlopt.agent.networks.value_head import ValueHead
 from torchrlopt.agent.observation import Observation, Schema, collate
 
-#: Gumbel noise for groups of these sizes, one after another: [sum of sizes]. Zeros give the likeliest action.
+#: Returns Gumbel noise for consecutive groups of these sizes, [sum of sizes]. Zeros select the likeliest
+#: action.
 Draw = Callable[[Sequence[int]], Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What a policy says of actions that were taken.
+    """A policy's evaluation of actions.
 
     Attributes:
-        log_prob: [B].
+        log_prob: [B], log-probabilities of the actions.
         entropy: [B], of the distribution over legal actions.
-        value: [B], expected return; of graphs, the further improvement as a fraction of the first cost.
-        value_logits: [B, K], what `Value.loss` takes; of graphs, the bins of `ValueHead`.
+        value: [B], expected return; for graphs, the further improvement as a fraction of the initial cost.
+        value_logits: [B, K], input of `Value.loss`; for graphs, the bins of `ValueHead`.
     """
 
     log_prob: Tensor
@@ -46,15 +47,15 @@ class Decision:
 
 
 class Value(Protocol):
-    """How a policy's estimate of the return is learnt."""
+    """The training interface of a policy's value estimate."""
 
     def loss(self, logits: Tensor, values: Tensor) -> Tensor:
-        """Of each estimate [B, K], given what came out [B]: [B]."""
+        """Return the loss [B] of estimates [B, K] given the observed returns [B]."""
         ...
 
 
 class Policy(Protocol):
-    """Chooses among legal actions. What a state is, each policy says for itself."""
+    """Chooses among legal actions. The type of states depends on the policy."""
 
     @property
     def value(self) -> Value:
@@ -62,36 +63,36 @@ class Policy(Protocol):
         ...
 
     def collate(self, states: Sequence[Any]) -> Any:
-        """Several states as one batch."""
+        """Collate several states into one batch."""
         ...
 
     def pick(self, states: Any, rows: Sequence[int]) -> list[Any]:
-        """Some states of a batch, each by itself."""
+        """Return selected states of a batch, separately."""
         ...
 
     def size(self, state: Any) -> int:
-        """How large a state is: its graph nodes, or 1; minibatches are cut by this."""
+        """Return the size of a state: its number of graph nodes, or 1. Minibatches are split by it."""
         ...
 
     def act(self, states: Any, draw: Draw) -> tuple[Tensor, Decision]:
-        """Draw an action for each of B states: actions [B, ...]."""
+        """Draw an action for each of B states; return the actions [B, ...] and their evaluation."""
         ...
 
     def evaluate(self, states: Any, actions: Tensor) -> Decision:
-        """What the policy now says of actions that it drew before in these states."""
+        """Evaluate actions that were drawn earlier in these states with the current policy."""
         ...
 
 
 class Guide(Protocol):
-    """Says where a search should look first; plain tensors of the CPU, no gradients."""
+    """Guides a search; plain CPU tensors, no gradients."""
 
     @property
     def num_substitutions(self) -> int:
-        """Of the library that it rates."""
+        """Number of substitutions of the library that it rates."""
         ...
 
     def rate(self, states: Observation) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of the candidates [C], and what each episode will still gain [B]."""
+        """Return log-probabilities of the candidates [C] and the predicted gain of each episode [B]."""
         ...
 
 
@@ -101,23 +102,23 @@ def no_noise(sizes: Sequence[int]) -> Tensor:
 
 
 def _squashed(features: Tensor, is_delta: Tensor) -> Tensor:
-    """Signed square roots of the columns that are differences: fractions of a whole graph, mostly tiny."""
+    """Signed square roots of the delta columns, which are mostly tiny fractions of the whole graph."""
     return torch.where(is_delta, features.sign() * features.abs().sqrt(), features)
 
 
 class CandidateScorer(nn.Module):
-    """A logit for every candidate and one for stop.
+    """Computes a logit for every candidate and one for stop.
 
     logit = MLP(substitution | matched nodes | exact deltas | graph) - kappa * cost delta / first cost. The
-    last layer of the MLP begins at zero, so the untrained scorer takes the candidate that saves most, and
-    stops where none saves.
+    last layer of the MLP is initialised to zero, so the untrained scorer takes the candidate that saves most,
+    and stops if none saves.
 
     Args:
         schema: the columns.
-        width: of node and graph embeddings.
-        rule_width: D, of substitution embeddings.
+        width: W, width of node and graph embeddings.
+        rule_width: D, width of substitution embeddings.
         hidden: width of the MLP.
-        kappa: initial slope of the greedy part; it is learned.
+        kappa: initial slope of the greedy part, which is learned.
     """
 
     is_delta: Tensor
@@ -131,8 +132,8 @@ class CandidateScorer(nn.Module):
         self.register_buffer(
             "is_delta", torch.tensor([name.endswith("_delta") for name in names]), persistent=False
         )
-        # These four are the first layer of the MLP, split by what they read: the part for substitutions is
-        # computed once for each substitution, that for graphs once for each graph, not for each candidate.
+        # These four are the first layer of the MLP, split by input: the parts for substitutions and for
+        # graphs are computed once per substitution and once per graph, not per candidate.
         self.from_rule = nn.Linear(rule_width, hidden)
         self.from_matched = nn.Linear(2 * width, hidden, bias=False)
         self.from_deltas = nn.Linear(len(names), hidden, bias=False)
@@ -149,17 +150,17 @@ class CandidateScorer(nn.Module):
     def forward(
         self, observation: Observation, nodes: Tensor, graphs: Tensor, rules: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Score.
+        """Score candidates and stop.
 
         Args:
             observation: B episodes with C candidates.
-            nodes: [N, W].
-            graphs: [B, W].
+            nodes: [N, W], node embeddings.
+            graphs: [B, W], graph embeddings.
             rules: [S, D], embeddings of the substitutions.
 
         Returns:
-            Logits of the candidates [C] and of stop [B], and what all candidates of an episode look like
-            together, [B, hidden + 1].
+            Logits of the candidates [C] and of stop [B], and a summary of all candidates of each episode, [B,
+            hidden + 1].
         """
         group, count = observation.candidate_episode, observation.num_episodes
         matched = nodes[observation.matched]
@@ -185,10 +186,10 @@ class ControllerConfig:
 
     Attributes:
         encoder: a name in `torchrlopt.agent.networks.encoder.ENCODERS`.
-        width: W, of nodes and graphs.
-        rounds: of message passing.
-        rule_width: D, of substitutions.
-        hidden: of the MLPs.
+        width: W, width of node and graph embeddings.
+        rounds: rounds of message passing.
+        rule_width: D, width of substitution embeddings.
+        hidden: width of the MLPs.
         kappa: initial slope of the greedy part of the logits.
     """
 
@@ -205,8 +206,8 @@ class CandidateController(nn.Module):
 
     Args:
         schema: the columns.
-        library: the substitutions; `use_library` exchanges it later.
-        config: sizes.
+        library: the substitutions; `use_library` replaces it later.
+        config: sizes of the networks.
     """
 
     def __init__(
@@ -224,18 +225,18 @@ class CandidateController(nn.Module):
         self._embeddings: Tensor | None = None
 
     def use_library(self, library: SubstitutionGraphs) -> None:
-        """Score the substitutions of another library from now on."""
+        """Replace the library whose substitutions are scored."""
         self.library = library
         self._embeddings = None
 
     def train(self, mode: bool = True) -> CandidateController:
-        """In evaluation mode the embeddings of the library are computed once."""
+        """Set the mode. In evaluation mode, the embeddings of the library are cached."""
         self._embeddings = None
         super().train(mode)
         return self
 
     def embeddings(self) -> Tensor:
-        """Of all substitutions, [S, D]."""
+        """Return the embeddings of all substitutions, [S, D]."""
         if self.training or torch.is_grad_enabled():
             return self.rules(self.library)  # type: ignore[no-any-return]
         if self._embeddings is None:
@@ -243,7 +244,7 @@ class CandidateController(nn.Module):
         return self._embeddings
 
     def forward(self, states: Observation) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities of the rows of `action_groups` [C + B], those groups, value logits [B, K]."""
+        """Return log-probabilities of all actions [C + B], their `action_groups`, and value logits [B, K]."""
         nodes, graphs = self.encoder(states)
         logits, stop, summary = self.scorer(states, nodes, graphs, self.embeddings())
         group = action_groups(states)
@@ -269,11 +270,11 @@ class CandidateController(nn.Module):
         return [states.episode(row) for row in rows]
 
     def size(self, state: Observation) -> int:
-        """See `Policy`: nodes."""
+        """See `Policy`; the number of nodes."""
         return len(state.ops)
 
     def act(self, states: Observation, draw: Draw) -> tuple[Tensor, Decision]:
-        """See `Policy`. Actions [B]: rows of the episode's candidates, their number for stop."""
+        """See `Policy`. Actions [B]: rows of the episode's candidates, or their number for stop."""
         log_probs, group, value_logits = self(states)
         counts = states.counts
         noise = draw((counts + 1).tolist())
@@ -294,30 +295,30 @@ class CandidateController(nn.Module):
 
 
 def action_groups(states: Observation) -> Tensor:
-    """Episode of each action, [C + B]: first all candidates, then the stop of each episode."""
+    """Return the episode of each action, [C + B]: all candidates, then the stop action of each episode."""
     return torch.cat([states.candidate_episode, torch.arange(states.num_episodes)])
 
 
 def split_actions(states: Observation, rows: Tensor) -> list[Tensor]:
-    """What is said of the rows of `action_groups`, for each episode by itself: its candidates, then stop."""
+    """Split values of the rows of `action_groups` by episode: its candidates, then stop."""
     count = len(states.candidates)
     of_candidates = rows[:count].split(states.counts.tolist())
     return [torch.cat([each, stop[None]]) for each, stop in zip(of_candidates, rows[count:], strict=True)]
 
 
 def join_actions(parts: Sequence[Tensor]) -> Tensor:
-    """The inverse of `split_actions`."""
+    """Invert `split_actions`."""
     return torch.cat([each[:-1] for each in parts] + [each[-1:] for each in parts])
 
 
 def action_rows(states: Observation, actions: Tensor) -> Tensor:
-    """Rows among `action_groups` of actions [B] that are counted within their episode."""
+    """Convert actions [B], numbered within their episode, to rows of `action_groups`."""
     stop = len(states.candidates) + torch.arange(states.num_episodes)
     return torch.where(actions == states.counts, stop, states.candidate_offsets[:-1] + actions)
 
 
 def _stops_last(noise: Tensor, states: Observation) -> Tensor:
-    """Noise that was drawn episode by episode, stop last in each, in the order of `action_groups`."""
+    """Reorder noise from per episode, with stop last in each, to the order of `action_groups`."""
     ends = states.candidate_offsets[1:] + torch.arange(states.num_episodes)
     is_stop = torch.zeros(len(noise), dtype=torch.bool)
     is_stop[ends] = True

@@ -1,7 +1,7 @@
-"""Encoders of graphs: the lean local one that is shipped, and the graph-network blocks of the dissertation.
+"""Graph encoders: the small local one that ships, and the graph-network blocks of the dissertation.
 
-Both give an embedding for every node and one for every graph. Training runs the blocks of the second one by
-PyG's `MetaLayer`; here stands the same in plain torch, since importing PyG would cost users seconds.
+Both return an embedding per node and one per graph. Training runs the blocks of the second one with PyG's
+`MetaLayer`; this is the same in plain torch, because importing PyG would cost users seconds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torchrlopt.agent.observation import Observation, Schema
 class NodeInput(nn.Module):
     """Operator embedding plus a linear map of the features.
 
-    Operators are looked up by name: the vocabulary is the schema's, the observation counts in that of the
-    running core.
+    Operators are matched by name: observations use the indices of the running core, the embedding those of
+    the schema.
     """
 
     rows: Tensor
@@ -30,17 +30,17 @@ class NodeInput(nn.Module):
         self.register_buffer("rows", schema.rows_of_ops(Schema.current().ops), persistent=False)
 
     def forward(self, seen: Observation) -> Tensor:
-        """[N, W], of all nodes."""
+        """Return [N, W], the embeddings of all nodes."""
         return torch.add(self.embedding(self.rows[seen.ops]), self.linear(self.schema.select(seen, "node")))
 
 
 def mlp(in_width: int, width: int, out_width: int) -> nn.Sequential:
-    """Two linear layers with a ReLU in between."""
+    """Return two linear layers with a ReLU in between."""
     return nn.Sequential(nn.Linear(in_width, width), nn.ReLU(), nn.Linear(width, out_width))
 
 
 class LocalRound(nn.Module):
-    """Each node hears its producers and its readers separately; nothing global."""
+    """One round of message passing, separately from producers and readers; no global state."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class LocalRound(nn.Module):
         self.update = nn.Linear(3 * width, width)
 
     def forward(self, nodes: Tensor, edges: Tensor, edge_index: Tensor) -> Tensor:
-        """[N, W] from nodes [N, W], edges [E, W] and edge_index [2, E]."""
+        """Return [N, W] from nodes [N, W], edges [E, W] and edge_index [2, E]."""
         producer, reader = edge_index[0], edge_index[1]
         normal = self.norm(nodes)
         down = torch.relu(self.from_producer(normal)[producer] + edges)
@@ -63,12 +63,12 @@ class LocalRound(nn.Module):
 
 
 class LocalEncoder(nn.Module):
-    """Four rounds of `LocalRound`; the graph is the mean and the maximum over its nodes beside its globals.
+    """Rounds of `LocalRound`; the graph embedding reads mean and maximum over its nodes, and its globals.
 
     Args:
         schema: the columns.
         width: W.
-        rounds: how far a node sees.
+        rounds: number of rounds: the receptive field of a node.
     """
 
     def __init__(self, schema: Schema, width: int = 48, rounds: int = 4) -> None:
@@ -81,7 +81,7 @@ class LocalEncoder(nn.Module):
         self.readout = mlp(2 * width + schema.width("global"), width, width)
 
     def forward(self, observation: Observation) -> tuple[Tensor, Tensor]:
-        """Embeddings of nodes [N, W] and graphs [B, W]."""
+        """Return embeddings of nodes [N, W] and graphs [B, W]."""
         nodes = self.node_input(observation)
         edges = self.edge_input(self.schema.select(observation, "edge"))
         for each in self.rounds:
@@ -100,34 +100,34 @@ class EdgeModel(nn.Module):
         self.net = mlp(4 * width, width, width)
 
     def forward(self, src: Tensor, dst: Tensor, edge_attr: Tensor, u: Tensor, batch: Tensor) -> Tensor:
-        """[E, W]; `batch` [E] is the graph of each edge, `u` [B, W] the globals."""
+        """Return [E, W]; `batch` [E] is the graph of each edge, `u` [B, W] the globals."""
         new: Tensor = self.net(torch.cat([src, dst, edge_attr, u[batch]], dim=-1))
         return new
 
 
 class NodeModel(nn.Module):
-    """Update of the nodes: the sum of their incoming edges."""
+    """Update of the nodes from the sum of their incoming edges."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.net = mlp(3 * width, width, width)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, u: Tensor, batch: Tensor) -> Tensor:
-        """[N, W]; `batch` [N] is the graph of each node."""
+        """Return [N, W]; `batch` [N] is the graph of each node."""
         incoming = segment_sum(edge_attr, edge_index[1], len(x))
         new: Tensor = self.net(torch.cat([x, incoming, u[batch]], dim=-1))
         return new
 
 
 class GlobalModel(nn.Module):
-    """Update of the globals: the sums of all nodes and all edges of the graph."""
+    """Update of the globals from the sums of all nodes and all edges of the graph."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.net = mlp(3 * width, width, width)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, u: Tensor, batch: Tensor) -> Tensor:
-        """[B, W]."""
+        """Return [B, W], the new globals."""
         nodes = segment_sum(x, batch, len(u))
         edges = segment_sum(edge_attr, batch[edge_index[0]], len(u))
         new: Tensor = self.net(torch.cat([u, nodes, edges], dim=-1))
@@ -135,7 +135,7 @@ class GlobalModel(nn.Module):
 
 
 class GraphNetworkBlock(nn.Module):
-    """Edges, then nodes, then globals: what `torch_geometric.nn.MetaLayer` does, with the same keys."""
+    """Updates edges, then nodes, then globals, like `torch_geometric.nn.MetaLayer` and with its keys."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class GraphNetworkBlock(nn.Module):
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, u: Tensor, batch: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Nodes [N, W], edges [E, W], globals [B, W] after one block."""
+        """Return nodes [N, W], edges [E, W] and globals [B, W] after one block."""
         producer, reader = edge_index[0], edge_index[1]
         edge_attr = self.edge_model(x[producer], x[reader], edge_attr, u, batch[producer])
         x = self.node_model(x, edge_index, edge_attr, u, batch)
@@ -154,12 +154,12 @@ class GraphNetworkBlock(nn.Module):
 
 
 class GraphNetworkEncoder(nn.Module):
-    """The dissertation's encoder (section 3.3): blocks of a graph network, segment sum throughout.
+    """The dissertation's encoder (section 3.3): graph-network blocks with sum aggregation.
 
     Args:
         schema: the columns.
         width: W.
-        rounds: number of blocks, each with parameters of its own.
+        rounds: number of blocks, each with its own parameters.
     """
 
     def __init__(self, schema: Schema, width: int = 32, rounds: int = 5) -> None:
@@ -170,12 +170,12 @@ class GraphNetworkEncoder(nn.Module):
         self.edge_input = nn.Linear(schema.width("edge"), width)
         self.global_input = nn.Linear(schema.width("global"), width)
         self.blocks = nn.ModuleList(GraphNetworkBlock(width) for _ in range(rounds))
-        # Sums over hundreds of nodes and five rounds grow without bound unless something holds them.
+        # Without normalisation, sums over hundreds of nodes and five rounds grow without bound.
         self.node_norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(rounds))
         self.global_norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(rounds))
 
     def forward(self, observation: Observation) -> tuple[Tensor, Tensor]:
-        """Embeddings of nodes [N, W] and graphs [B, W]."""
+        """Return embeddings of nodes [N, W] and graphs [B, W]."""
         x = self.node_input(observation)
         edge_attr = self.edge_input(self.schema.select(observation, "edge"))
         u = self.global_input(self.schema.select(observation, "global"))

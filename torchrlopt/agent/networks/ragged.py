@@ -1,4 +1,4 @@
-"""Sums, means, maxima and softmax over groups of rows: what graphs and candidates of any number need."""
+"""Segment reductions and softmax over groups of rows, for ragged batches of graphs and candidates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def segment_sum(rows: Tensor, group: Tensor, num_groups: int) -> Tensor:
-    """Sum of the rows of each group.
+    """Return the sum of the rows of each group.
 
     Args:
         rows: [R, ...].
@@ -21,20 +21,20 @@ def segment_sum(rows: Tensor, group: Tensor, num_groups: int) -> Tensor:
 
 
 def segment_mean(rows: Tensor, group: Tensor, num_groups: int) -> Tensor:
-    """Mean of the rows [R, W] of each group, [G, W]; 0 for a group without rows."""
+    """Return the mean of the rows [R, W] of each group, [G, W]; 0 for a group without rows."""
     counts = torch.bincount(group, minlength=num_groups).clamp(min=1)
     return segment_sum(rows, group, num_groups) / counts.to(rows.dtype).unsqueeze(-1)
 
 
 def segment_max(rows: Tensor, group: Tensor, num_groups: int) -> Tensor:
-    """Largest of the rows [R, W] of each group, by column, [G, W]; 0 for a group without rows."""
+    """Return the columnwise maximum of the rows [R, W] of each group, [G, W]; 0 for a group without rows."""
     index = group.unsqueeze(-1).expand_as(rows)
     start = rows.new_zeros(num_groups, *rows.shape[1:])
     return start.scatter_reduce(0, index, rows, "amax", include_self=False)
 
 
 def segment_log_softmax(logits: Tensor, group: Tensor, num_groups: int) -> Tensor:
-    """Log-probabilities of the members of each group.
+    """Return the log-probabilities of the members of each group.
 
     Args:
         logits: [R].
@@ -50,7 +50,7 @@ def segment_log_softmax(logits: Tensor, group: Tensor, num_groups: int) -> Tenso
 
 
 def segment_argmax(values: Tensor, group: Tensor, num_groups: int) -> Tensor:
-    """Row of the largest value of each group, the first of equals, [G]; -1 for a group without rows."""
+    """Return the row of the first maximum of each group, [G]; -1 for a group without rows."""
     largest = values.new_full((num_groups,), -torch.inf).scatter_reduce(0, group, values, "amax")
     rows = torch.arange(len(values))
     candidates = torch.where(values == largest[group], rows, len(values))

@@ -1,7 +1,7 @@
-"""Embeddings of substitutions from what they say: pattern and replacement as one small graph.
+"""Embeds substitutions by their content: pattern and replacement as one small graph.
 
-A substitution that was not there in training gets an embedding like any other. The library's canonical text
-(`_C.Library.text`) is read; what it means is the core's business, here only operators and wiring count.
+So a substitution that was not in training gets an embedding like any other. The input is the library's
+canonical text (`_C.Library.text`); only operators and wiring are read, the core interprets the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LINE = re.compile(r"^\s*(?P<outs>[^=]*?)\s*=\s*(?P<op>\w+)\((?P<ins>[^;)]*)(?:;
 _ALIAS = re.compile(r"^\s*(?P<outs>[^=]*?)\s*=\s*(?P<ins>[\w*]+)$")
 _TENSOR = re.compile(r"[A-Za-z]\w*\*?")
 
-#: Features of a node: an operator of the pattern, one of the replacement, or a tensor that both sides read.
+#: Features of a node: an operator of the pattern or of the replacement, or a tensor that both sides read.
 NODE_FEATURES = ("is_pattern", "is_replacement", "is_tensor", "is_family", "log_inputs", "log_attributes",
                  "has_literal", "is_output")  # fmt: skip
 #: Features of a whole substitution.
@@ -32,14 +32,14 @@ RULE_FEATURES = ("is_exact", "has_family", "log_conditions", "log_pattern", "log
 
 @dataclasses.dataclass(frozen=True)
 class SubstitutionGraphs:
-    """All substitutions of a library side by side.
+    """All substitutions of a library, batched.
 
     Attributes:
-        ops: [N], rows of the schema's vocabulary; tensors have "Input".
-        nodes: [N, len(NODE_FEATURES)].
-        edge_index: [2, E].
+        ops: [N], rows of the schema's vocabulary; tensors use "Input".
+        nodes: [N, len(NODE_FEATURES)], node features.
+        edge_index: [2, E], producer and reader of each edge.
         rule: [N], substitution of each node.
-        rules: [S, len(RULE_FEATURES)].
+        rules: [S, len(RULE_FEATURES)], substitution features.
     """
 
     ops: Tensor
@@ -55,10 +55,10 @@ class SubstitutionGraphs:
 
     @classmethod
     def of(cls, library: _C.Library, schema: Schema) -> SubstitutionGraphs:
-        """Read a library.
+        """Parse a library.
 
         Raises:
-            AgentError: a line of a substitution cannot be read.
+            AgentError: a line of a substitution cannot be parsed.
         """
         reader = _Reader()
         for name in library.names:
@@ -111,7 +111,7 @@ class _Reader:
                     self.edges.append((producer, row))
                 for out in outs:
                     defined[out] = row
-            if side == 0:  # the replacement reads what the pattern defines
+            if side == 0:  # the replacement may read values of the pattern
                 shared.update({out: row for out, row in defined.items() if out not in outputs})
         if not pattern:
             raise AgentError("a substitution has no pattern", where=f"substitution {name}")
@@ -132,7 +132,7 @@ _Parsed = tuple[list[str], str, str, str | None]
 
 
 def _sections(text: str) -> tuple[list[_Parsed], list[_Parsed], int]:
-    """Lines of pattern and replacement, and the number of conditions."""
+    """Return the lines of pattern and replacement, and the number of conditions."""
     sides: tuple[list[_Parsed], list[_Parsed]] = ([], [])
     section = conditions = 0
     for line in text.splitlines()[1:]:
@@ -153,12 +153,12 @@ def _sections(text: str) -> tuple[list[_Parsed], list[_Parsed], int]:
 
 
 class SubstitutionEncoder(nn.Module):
-    """Two rounds of message passing, then one sum over the pattern and one over the replacement.
+    """Rounds of message passing, then separate sums over the pattern and the replacement.
 
     Args:
         schema: the vocabulary of operators.
-        width: of the small graph.
-        out_width: D, of an embedding.
+        width: width of node embeddings.
+        out_width: D, width of the result.
     """
 
     def __init__(self, schema: Schema, width: int = 32, out_width: int = 32, rounds: int = 2) -> None:
@@ -170,7 +170,7 @@ class SubstitutionEncoder(nn.Module):
         self.readout = mlp(2 * width + len(RULE_FEATURES), 2 * width, out_width)
 
     def forward(self, graphs: SubstitutionGraphs) -> Tensor:
-        """[S, D]."""
+        """Return the embeddings, [S, D]."""
         nodes = torch.relu(self.embedding(graphs.ops) + self.linear(graphs.nodes))
         source, target = graphs.edge_index[0], graphs.edge_index[1]
         for update in self.updates:

@@ -1,4 +1,4 @@
-"""The two-stage head: a substitution or stop, then one of its locations; both masked (dissertation, 3.2)."""
+"""The two-stage head: first a substitution or stop, then a location; both masked (dissertation, 3.2)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MAX_LOCATIONS = 200
 
 @dataclasses.dataclass(frozen=True)
 class Legal:
-    """What may be done in real or imagined states, of any leading dims.
+    """Legal actions in real or imagined states, with any leading dimensions.
 
     Attributes:
         mask: [..., S + 1], bool: legal substitutions, stop last.
-        num_locations: [..., S], legal locations of each, at most `MAX_LOCATIONS`.
-        savings: [..., S], what each saves, on average over its locations, `squashed`. For substitutions that
-            are not legal it is 0 in real states; in imagined states it is what the model predicts.
+        num_locations: [..., S], number of legal locations of each, at most `MAX_LOCATIONS`.
+        savings: [..., S], mean saving of each over its locations, `squashed`. For illegal substitutions it is
+            0 in real states and the model's prediction in imagined states.
     """
 
     mask: Tensor
@@ -34,27 +34,27 @@ class Legal:
     savings: Tensor
 
     def at(self, index: Any) -> Legal:
-        """Some of the states."""
+        """Select some of the states."""
         return Legal(self.mask[index], self.num_locations[index], self.savings[index])
 
     def saving_of(self, actions: Tensor) -> Tensor:
-        """Saving of the substitutions of actions [..., 2], 0 for stop: [...]."""
+        """Return the savings [...] of the substitutions of actions [..., 2]; 0 for stop."""
         with_stop = F.pad(self.savings, (0, 1))
         return with_stop.gather(-1, actions[..., :1]).squeeze(-1)
 
 
 def squashed(saving: Tensor) -> Tensor:
-    """Signed square roots: most steps save a thousandth of the first cost, some a third."""
+    """Signed square root: most steps save a thousandth of the initial cost, some a third."""
     return saving.sign() * saving.abs().sqrt()
 
 
 @dataclasses.dataclass(frozen=True)
 class LatentState:
-    """What a latent controller sees of B episodes, real or imagined.
+    """The observation of a latent controller for B episodes, real or imagined.
 
     Attributes:
-        features: [B, F], latent z and hidden h of the world model side by side.
-        legal: of [B] states.
+        features: [B, F], latent z and hidden h of the world model, concatenated.
+        legal: legal actions of the [B] states.
     """
 
     features: Tensor
@@ -64,16 +64,15 @@ class LatentState:
 class TwoStageController(nn.Module):
     """Policy and value over latent states.
 
-    An action is (substitution, rank): the rank counts the legal locations of the substitution, so that their
-    number is all that has to be known of them. The score of a substitution is the scalar product of its
-    embedding with a vector made of the state, plus kappa times what it saves; with a large kappa the
-    untrained policy is greedy.
+    An action is (substitution, rank): the rank indexes the legal locations of the substitution, so only their
+    number must be known. The score of a substitution is the dot product of its embedding with a state vector,
+    plus kappa times its saving; with a large kappa, the untrained policy is greedy.
 
     Args:
-        feature_width: F.
+        feature_width: F, width of the state features.
         rules: [S, D], embeddings of the substitutions.
-        hidden: of the MLPs.
-        kappa: initial slope of the greedy part; it is learned.
+        hidden: width of the MLPs.
+        kappa: initial slope of the greedy part, which is learned.
     """
 
     rules: Tensor
@@ -85,24 +84,24 @@ class TwoStageController(nn.Module):
         self.stop = nn.Parameter(torch.zeros(rule_width))
         self.trunk = nn.Sequential(nn.Linear(feature_width, hidden), nn.ReLU(), nn.Linear(hidden, hidden))
         self.key = nn.Linear(rule_width, hidden)
-        # `_second` computes only as many of its outputs as there are locations.
+        # `_second` computes only as many outputs as there are locations.
         self.location = mlp(hidden + rule_width, hidden, MAX_LOCATIONS)
         self.value = ValueHead(hidden, hidden)
         self.log_kappa = nn.Parameter(torch.tensor(math.log(kappa), dtype=torch.float32))
 
     def collate(self, states: Sequence[LatentState]) -> LatentState:
-        """Several states as one batch."""
+        """Collate several states into one batch."""
         names = (field.name for field in dataclasses.fields(Legal))
         legal = (torch.cat([getattr(state.legal, name) for state in states]) for name in names)
         return LatentState(torch.cat([state.features for state in states]), Legal(*legal))
 
     def pick(self, states: LatentState, rows: Sequence[int]) -> list[LatentState]:
-        """Some states, each by itself."""
+        """Return some states, separately."""
         each = [slice(row, row + 1) for row in rows]
         return [LatentState(states.features[row], states.legal.at(row)) for row in each]
 
     def size(self, state: LatentState) -> int:
-        """See `Policy`: all states are of one size."""
+        """See `Policy`; all states have the same size."""
         return 1
 
     def act(self, states: LatentState, draw: Draw) -> tuple[Tensor, Decision]:
@@ -116,12 +115,12 @@ class TwoStageController(nn.Module):
         return actions, self._decision(trunk, logits, places, actions)
 
     def evaluate(self, states: LatentState, actions: Tensor) -> Decision:
-        """Of actions [B, 2]."""
+        """Evaluate actions [B, 2]."""
         trunk, logits = self._first(states)
         return self._decision(trunk, logits, self._second(states, trunk, actions[:, 0]), actions)
 
     def _first(self, states: LatentState) -> tuple[Tensor, Tensor]:
-        """Trunk [B, hidden], log-probabilities of substitutions and stop [B, S + 1]."""
+        """Return the trunk [B, hidden] and log-probabilities of substitutions and stop [B, S + 1]."""
         trunk = torch.relu(self.trunk(states.features))
         keys = self.key(torch.cat([self.rules, self.stop.unsqueeze(0)]))
         greedy = F.pad(self.log_kappa.exp() * states.legal.savings, (0, 1))
@@ -129,9 +128,9 @@ class TwoStageController(nn.Module):
         return trunk, masked_log_softmax(logits, states.legal.mask)
 
     def _second(self, states: LatentState, trunk: Tensor, substitution: Tensor) -> Tensor:
-        """Log-probabilities of the ranks of the chosen substitutions, [B, L]; L is as large as they need."""
+        """Return log-probabilities of the ranks of the chosen substitutions, [B, L], with L as needed."""
         rules = torch.cat([self.rules, self.stop.unsqueeze(0)])[substitution]
-        # Stop is given one location: its second choice then has probability 1.
+        # Stop has one location, so that its second choice has probability 1.
         counts = F.pad(states.legal.num_locations, (0, 1), value=1).gather(1, substitution.unsqueeze(1))
         counts = counts.clamp(1, MAX_LOCATIONS)
         most = int(counts.max())
@@ -144,19 +143,19 @@ class TwoStageController(nn.Module):
     def _decision(self, trunk: Tensor, logits: Tensor, places: Tensor, actions: Tensor) -> Decision:
         log_prob = logits.gather(1, actions[:, :1]) + places.gather(1, actions[:, 1:])
         value_logits = self.value(trunk)
-        # Of the second stage only the chosen substitution's distribution is known. Its entropy is an unbiased
-        # estimate of the mean over all substitutions.
+        # The second stage's distribution is known for the chosen substitution only. Its entropy is an
+        # unbiased estimate of the mean over all substitutions.
         entropy = masked_entropy(logits) + masked_entropy(places)
         return Decision(log_prob.squeeze(1), entropy, self.value.mean(value_logits), value_logits)
 
 
 def masked_log_softmax(logits: Tensor, mask: Tensor) -> Tensor:
-    """Over the legal entries of the last dim; -inf elsewhere. At least one has to be legal."""
+    """Log-softmax over the legal entries of the last dim; -inf elsewhere. At least one must be legal."""
     return logits.masked_fill(~mask, -torch.inf).log_softmax(-1)
 
 
 def masked_entropy(log_probs: Tensor) -> Tensor:
-    """Of distributions in the last dim, where illegal entries are -inf."""
-    # -inf would give 0 * -inf, which is no number; the least float32 gives 0 * it = 0.
+    """Return the entropy of distributions in the last dim; illegal entries are -inf."""
+    # 0 * -inf is NaN, so replace -inf by the smallest finite value, whose product with 0 is 0.
     finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
     return -(finite.exp() * finite).sum(-1)

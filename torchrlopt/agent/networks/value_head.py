@@ -1,7 +1,7 @@
 """Values as classification: a histogram over [0, 0.75], Gaussian targets (HL-Gauss, Farebrother et al. 2024).
 
-Improvements are fractions of the first cost, so the range is known; cross-entropy on a histogram is far less
-sensitive to the scale of a graph than a squared error.
+Improvements are fractions of the initial cost, so the range is known; cross-entropy on a histogram is far
+less sensitive to the scale of a graph than squared error.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ NUM_BINS = 51
 
 
 class ValueHead(nn.Module):
-    """Logits over bins.
+    """Predicts logits over bins.
 
     Args:
-        width: of the input.
-        hidden: of the MLP.
+        width: width of the input.
+        hidden: width of the MLP.
     """
 
     edges: Tensor
@@ -32,27 +32,28 @@ class ValueHead(nn.Module):
         self.register_buffer("edges", torch.linspace(LOWEST, HIGHEST, NUM_BINS + 1), persistent=False)
 
     def forward(self, state: Tensor) -> Tensor:
-        """[B, K] from [B, width]."""
+        """Return logits [B, K] from states [B, width]."""
         logits: Tensor = self.net(state)
         return logits
 
     def mean(self, logits: Tensor) -> Tensor:
-        """Expected values [B] of logits [B, K]."""
+        """Return expected values [B] of logits [B, K]."""
         centres = (self.edges[1:] + self.edges[:-1]) / 2
         return (logits.softmax(-1) * centres).sum(-1)
 
     def targets(self, values: Tensor) -> Tensor:
-        """Probabilities of the bins, [B, K], for values [B]; values outside the range count as its ends.
+        """Return bin probabilities [B, K] for values [B], which are clamped to the range.
 
-        A Gaussian around the value with three quarters of a bin as its sigma, cut off at the range.
+        The target is a Gaussian around the value with a sigma of three quarters of a bin, truncated to the
+        range.
         """
         sigma = 0.75 * (HIGHEST - LOWEST) / NUM_BINS
         clipped = values.clamp(LOWEST, HIGHEST).unsqueeze(-1)
-        # In double precision: far from the value both ends of a bin have the same float32 probability.
+        # In double precision: far from the value, the CDF at both ends of a bin is equal in float32.
         below: Tensor = torch.special.ndtr((self.edges - clipped).double() / sigma)
         mass = below.diff(dim=-1)
         return (mass / mass.sum(-1, keepdim=True)).to(values.dtype)
 
     def loss(self, logits: Tensor, values: Tensor) -> Tensor:
-        """Cross-entropy of each, [B]."""
+        """Return the cross-entropy of each value, [B]."""
         return -(self.targets(values) * F.log_softmax(logits, dim=-1)).sum(-1)

@@ -1,4 +1,4 @@
-"""A search by episodes: a latent policy plays its likeliest one, then draws others while there is time."""
+"""Search by sampled episodes: a latent policy plays its likeliest episode, then samples others."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MAX_LENGTH = 200  # steps of an episode
 
 
 class DrawnEpisodes(Explorer):
-    """`beam_width` episodes at once, again and again.
+    """Plays `beam_width` episodes in parallel, repeatedly.
 
     Args:
         controller: the networks.
-        graph: what to make faster.
+        graph: the graph to optimise.
         library: the substitutions.
-        cost: prices.
+        cost: the cost model.
         options: beam_width, budget_steps, seed and numerics.
     """
 
@@ -46,10 +46,10 @@ class DrawnEpisodes(Explorer):
         )
 
     def explore(self, plan: Steps, found: Found, deadline: float) -> list[int]:
-        """See `Explorer`: every other episode begins at the plan's end or middle."""
+        """See `Explorer`; every other episode begins at the plan's end or middle."""
         prefixes = (0, len(plan), 0, len(plan) // 2)
         starts = [{"graph": 0, "prefix": plan[: prefixes[i % 4]]} for i in range(self._width)]
-        found.is_cut = True  # drawn episodes never show that there are no others
+        found.is_cut = True  # sampling never proves that the search is exhaustive
         is_first = True
         while is_first or self._may_go_on(found, deadline):
             self._env.reset(list(range(self._width)), starts)
@@ -64,7 +64,7 @@ class DrawnEpisodes(Explorer):
         return own_time() < deadline and self._may_expand(self._width, found)
 
     def _play(self, found: Found, deadline: float, is_first: bool) -> None:
-        """One round of episodes, to their ends or until the budget is used up."""
+        """Play one round of episodes, to their ends or until the budget is used up."""
         chooser = self._controller.chooser(rows=self._rows)
         self._note(found)
         for _ in range(MAX_LENGTH):
@@ -79,7 +79,7 @@ class DrawnEpisodes(Explorer):
             self._note(found)
 
     def _noise(self, sizes: Sequence[int], is_first: bool) -> Tensor:
-        """Gumbel noise; none for the first two episodes of the first round, which play what is likeliest."""
+        """Return Gumbel noise; zero for the first two episodes of the first round, which are greedy."""
         drawn = torch.empty(sum(sizes), dtype=torch.float32).exponential_(generator=self._generator)
         noise = -drawn.clamp(min=1e-20).log()
         if is_first:

@@ -1,7 +1,7 @@
-"""What the searches that networks guide have in common.
+"""Base of the searches that are guided by networks.
 
-They play episodes on one graph until the time is nearly over, or nothing new was found for long. Greedy then
-goes on from where they ended, and the cheapest graph that was seen on the way is the result.
+They play episodes on one graph until the time is nearly over or early stopping triggers. Greedy search then
+continues from the final graphs, and the cheapest graph seen is the result.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from torchrlopt.env import Observer
 from torchrlopt.machine.contention import own_time
 from torchrlopt.options import Options
 
-POLISH_SHARE = 0.2  # of the time, kept for greedy at the end
-MAX_STEPS = 10**9  # no limit; an episode in which nothing is done counts a step all the same
-SMALLEST_GAIN = 1e-9  # relative: a smaller difference of costs is rounding
+POLISH_SHARE = 0.2  # fraction of the time reserved for greedy at the end
+MAX_STEPS = 10**9  # effectively no limit; an idle episode still counts steps
+SMALLEST_GAIN = 1e-9  # relative; smaller cost differences are rounding errors
 MAX_EARLIER = 4
 Steps = list[tuple[str, int]]
 
 
 @dataclasses.dataclass
 class Found:
-    """The best that a guided search has seen.
+    """The best result of a guided search so far.
 
     Attributes:
         cost_us: predicted time of the cheapest graph.
-        steps: that lead to it.
-        earlier: (cost, steps) of the plans that were the cheapest ones before this, the last few.
-        curve: (`time.perf_counter()`, cost in milliseconds) as the search went on, where that was noted.
-        expansions: graphs whose candidates were listed.
-        candidates: graphs that were priced.
-        is_exhausted: nothing was left to try.
-        is_cut: something was left out that a wider search would try.
-        gained_at: expansions when it became cheaper last, and those of greedy since; negative for so many
-            before this exploration.
+        steps: steps that produce it.
+        earlier: (cost, steps) of the last few previous best plans.
+        curve: (`time.perf_counter()`, cost in milliseconds) over the course of the search, if recorded.
+        expansions: number of graphs whose candidates were enumerated.
+        candidates: number of graphs that were priced.
+        is_exhausted: whether nothing was left to try.
+        is_cut: whether something was skipped that a wider search would try.
+        gained_at: number of expansions at the last improvement, plus those of greedy since; negative if the
+            last improvement was before this exploration.
     """
 
     cost_us: float
@@ -51,7 +51,7 @@ class Found:
 
     @property
     def idle(self) -> int:
-        """Expansions since the plan became cheaper, but for those of greedy."""
+        """Number of expansions since the last improvement, except those of greedy."""
         return self.expansions - self.gained_at
 
     def note(self, cost_us: float, steps: Steps) -> None:
@@ -63,14 +63,14 @@ class Found:
 
 
 class Explorer(abc.ABC):
-    """Episodes over one graph, in which networks choose the steps.
+    """Episodes on one graph in which networks choose the steps.
 
     Args:
-        graph: what to make faster.
+        graph: the graph to optimise.
         library: the substitutions.
-        cost: prices.
+        cost: the cost model.
         options: budget_steps and numerics.
-        num_envs: episodes.
+        num_envs: number of parallel episodes.
         has_macros: whether one action may apply a substitution at a whole class of symmetric locations.
     """
 
@@ -102,29 +102,29 @@ class Explorer(abc.ABC):
         self._observer = Observer(self._env)
 
     def _may_expand(self, count: int, found: Found) -> bool:
-        """Whether so many graphs more are within the limit of expansions and the patience."""
+        """Whether `count` more expansions are within the limit and the patience."""
         return found.expansions + count <= self._max_expansions and found.idle < self._patience
 
     @abc.abstractmethod
     def explore(self, plan: Steps, found: Found, deadline: float) -> list[int]:
-        """Play until the deadline, the limit of expansions, or until nothing is left.
+        """Play until the deadline, the limit of expansions, or exhaustion.
 
         Args:
-            plan: a good one, to begin from too.
-            found: is kept up to date.
+            plan: a good plan, used as an additional start.
+            found: updated in place.
             deadline: `own_time()` at the end.
 
         Returns:
-            Episodes whose graphs are worth going on from.
+            Episodes whose graphs are worth continuing from.
         """
 
     def run(self, best: Found, deadline: float, patience: int) -> Found:
-        """Explore, then let greedy go on from the last graphs: obvious steps need no network.
+        """Explore, then continue greedily from the final graphs: obvious steps need no network.
 
         Args:
-            best: the cheapest plan so far: the exploration begins from it too, and finds what is cheaper.
+            best: the best plan so far, used as an additional start; only cheaper plans are recorded.
             deadline: `own_time()` at the end.
-            patience: expansions, but for greedy's, that may bring nothing.
+            patience: early stopping: number of expansions, except greedy's, without improvement.
         """
         self._patience = patience
         found = Found(best.cost_us, best.steps, gained_at=-best.idle)

@@ -1,7 +1,7 @@
-"""The plan from which networks go on: the core's searches make it, whose expansions cost little.
+"""The initial plan for the networks, found by the core's searches, whose expansions are cheap.
 
-Greedy search, greedy search with chains, then iterated local search of the parts of the graph, and of all of
-it from the cheapest plan so far.
+Greedy search, greedy search with chains, then iterated local search on the parts of the graph and on the
+whole graph, from the cheapest plan so far.
 """
 
 from __future__ import annotations
@@ -16,32 +16,33 @@ from torchrlopt.options import MAX_BUDGET_MS, Options
 from torchrlopt.plan import search
 from torchrlopt.plan.search import Plan
 
-#: Budgets that greedy search may take: on a machine with other work the same steps take up to twice the time,
-#: and a plan that was cut in the middle cost up to 1.5 times as much (mobileone_s0).
+#: Multiple of the budget that greedy search may take: on a busy machine, the same steps take up to twice the
+#: time, and a plan that was cut short cost up to 1.5 times as much (mobileone_s0).
 GREEDY_BUDGETS = 3.0
-#: Of what greedy with chains leaves of the budget, for iterated local search of the parts and of the whole.
+#: Fraction of the budget left by greedy with chains, for iterated local search of the parts and the whole.
 PARTS_SHARE = 0.7
-#: Expansions of iterated local search that may bring nothing, for each second of the budget.
+#: Early stopping of iterated local search: expansions without improvement, per second of budget.
 PATIENCE = 4000
 
 
 def first_plan(
     begin: float, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options
 ) -> Plan:
-    """The cheapest plan of the three searches; of equals the one of the earliest.
+    """Return the cheapest plan of the three searches; ties go to the earliest.
 
     Args:
-        begin: `own_time()` when the budget began.
-        graph: what to make faster.
+        begin: `own_time()` at the start of the budget.
+        graph: the graph to optimise.
         library: the substitutions.
-        cost: prices.
+        cost: the cost model.
         options: budgets, seed and numerics.
 
     Returns:
-        A plan whose counters and curve are of all three together.
+        A plan with the combined counters and curve of all three.
     """
     best = greedy_plan(graph, library, cost, options)
-    # Chains end by themselves, and may have all: else the plan could be dearer than theirs in the same time.
+    # Chains terminate by themselves and may use the whole budget: otherwise the result could cost more than
+    # that of "chains" in the same time.
     for name, share in (("chains", 1.0), ("parts", PARTS_SHARE)):
         left = left_of(options, begin, best.expansions, share)
         if left is None:
@@ -61,7 +62,7 @@ def first_plan(
 
 
 def greedy_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
-    """Greedy's plan; it may take `GREEDY_BUDGETS`."""
+    """Return the greedy plan; it may take `GREEDY_BUDGETS` times the budget."""
     patient = dataclasses.replace(options, budget_ms=min(GREEDY_BUDGETS * options.budget_ms, MAX_BUDGET_MS))
     return _classic("greedy", graph, library, cost, patient)
 
@@ -74,7 +75,7 @@ def with_beam(
     cost: _C.CostModel,
     options: Options,
 ) -> Plan:
-    """The cheaper one of a plan and of what beam search finds with what is left of the budgets."""
+    """Return the cheaper of `first` and the result of beam search with the remaining budgets."""
     left = left_of(options, begin, first.expansions)
     if left is None:
         return dataclasses.replace(first, is_exhausted=False, seconds=own_time() - begin)
@@ -89,13 +90,13 @@ def with_beam(
 
 
 def left_of(options: Options, begin: float, expansions: int, share: float = 1.0) -> Options | None:
-    """The options with a share of what is left of the budgets; None where nothing is.
+    """Return the options with a share of the remaining budgets, or None if nothing remains.
 
     Args:
         options: budget_ms and budget_steps.
-        begin: `own_time()` when the budget began.
-        expansions: that were made since.
-        share: of both budgets.
+        begin: `own_time()` at the start of the budget.
+        expansions: number of expansions since.
+        share: fraction of both budgets.
     """
     left_ms = share * (options.budget_ms - (own_time() - begin) * 1000)
     left_steps = int(share * (options.budget_steps - expansions))

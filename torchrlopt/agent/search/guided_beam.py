@@ -1,4 +1,4 @@
-"""A beam search that takes the steps first that policy and value rate highest."""
+"""Beam search that tries the steps with the highest policy and value scores first."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from torchrlopt.errors import RlOptError
 from torchrlopt.machine.contention import own_time
 from torchrlopt.options import Options
 
-MIN_ALIKE = 3  # of the graphs with equal costs at least so many are kept, or as many as the beam is wide
-# So many steps are rated for each graph that the beam can hold: many of them lead to graphs seen before.
+MIN_ALIKE = 3  # graphs of equal cost to keep: this many, or the beam width if larger
+# Offered steps per slot of the beam: many of them lead to graphs seen before.
 OFFERS = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Offer:
-    """A step that the beam may take from one of its graphs."""
+    """A candidate step from one of the graphs in the beam."""
 
     score: float
-    way: float  # log-probability of all steps so far and this one
+    way: float  # log-probability of all steps including this one
     slot: int
     action: int
 
 
 class GuidedBeam(Explorer):
-    """`beam_width` graphs at once, in the slots of one environment, and as many slots for the next ones.
+    """A beam of `beam_width` graphs in the slots of one environment, with as many slots for the next level.
 
     Args:
-        guide: the networks, or what rates in their place.
-        graph: what to make faster.
+        guide: the networks, or a replacement that rates states.
+        graph: the graph to optimise.
         library: the substitutions.
-        cost: prices.
+        cost: the cost model.
         options: beam_width, budget_steps and numerics.
-        value_weight: how much the predicted further improvement counts against the likelihood of the steps.
+        value_weight: weight of the predicted further improvement relative to the likelihood of the steps.
 
     Raises:
-        RlOptError: the networks know another library.
+        RlOptError: the networks were loaded for another library.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class GuidedBeam(Explorer):
         super().__init__(graph, library, cost, options, num_envs=2 * self._width, has_macros=True)
         self._seen: set[int] = set()
         self._alike: collections.Counter[tuple[int, ...]] = collections.Counter()
-        self._ways = [0.0] * (2 * self._width)  # log-probability of the way to the graph in each slot
+        self._ways = [0.0] * (2 * self._width)  # log-probability of the path to the graph in each slot
 
     def explore(self, plan: Steps, found: Found, deadline: float) -> list[int]:
-        """See `Explorer`: from the plan's end, the graph itself, the plan's middle; as many as it is wide."""
+        """See `Explorer`; starts at the plan's end, the graph and the plan's middle, up to the beam width."""
         lengths = list(dict.fromkeys((len(plan), 0, len(plan) // 2)))
         prefixes = lengths[: self._width]
         found.is_cut |= len(prefixes) < len(lengths)
@@ -77,7 +77,7 @@ class GuidedBeam(Explorer):
         last = 0.0
         while beam:
             begin = own_time()
-            # A level that would overrun the budget is not begun.
+            # Do not begin a level that would overrun the budget.
             if begin + last > deadline or not self._may_expand(len(beam), found):
                 return beam
             ends = beam
@@ -87,7 +87,7 @@ class GuidedBeam(Explorer):
         return ends
 
     def _note(self, slots: list[int], found: Found) -> list[int]:
-        """Updates the best; the slots whose graph is new and can be rewritten further."""
+        """Update the best plan; return the slots whose graph is new and can be rewritten further."""
         outcomes = self._env.outcomes()
         columns = [OUTCOMES[name] for name in ("cost_after_us", "flops", "bytes", "launches")]
         kept = []
@@ -95,7 +95,8 @@ class GuidedBeam(Explorer):
             cost_us = float(outcomes[slot, OUTCOMES["cost_after_us"]])
             if cost_us < found.cost_us:
                 found.note(cost_us, self._env.steps(slot))
-            # Graphs with equal time, flops, bytes and launches mostly differ by symmetry: a few are enough.
+            # Graphs with equal time, flops, bytes and launches mostly differ by symmetry only: a few are
+            # enough.
             alike = tuple(round(float(outcomes[slot, column]) * 1e3) for column in columns)
             key = self._env.hash(slot)
             is_new = key not in self._seen and not outcomes[slot, OUTCOMES["terminated"]]
@@ -108,20 +109,20 @@ class GuidedBeam(Explorer):
         return kept
 
     def _offers(self, alive: list[int], found: Found) -> list[Offer]:
-        """Steps from all graphs of the beam to graphs that no step led to before, the best first."""
+        """Return steps from all graphs of the beam to unseen graphs, best first."""
         states = observe_in_place(self._observer, alive)
         found.expansions += len(alive)
         found.candidates += len(states.candidates)
         log_probs, values = self._guide.rate(states)
         way = torch.tensor([self._ways[slot] for slot in alive], dtype=torch.float32)
         ways = way[states.candidate_episode] + log_probs
-        # The value is of what is gained below the best graph of the way, which may be cheaper than this one.
+        # The value predicts the gain over the best graph of the path, which may be cheaper than this one.
         promise = self._value_weight * (values - states.column("global", "best_cost"))
         scores = ways + promise[states.candidate_episode]
         hashes = [key for slot in alive for key in self._env.hashes_after(slot)]
         numbers, likelihoods = scores.tolist(), ways.tolist()
         owners, firsts = states.candidate_episode.tolist(), states.candidate_offsets.tolist()
-        offers: dict[int, Offer] = {}  # by the graph that they lead to, the best way there
+        offers: dict[int, Offer] = {}  # by resulting graph, the best path to it
         for row in scores.argsort(descending=True).tolist():
             if hashes[row] in self._seen or hashes[row] in offers:
                 continue
@@ -133,7 +134,7 @@ class GuidedBeam(Explorer):
         return list(offers.values())
 
     def _take(self, offers: list[Offer], beam: list[int], found: Found, deadline: float) -> list[int]:
-        """Steps into the offered graphs until as many new ones as the beam is wide are found; their slots."""
+        """Take offered steps until the beam is full of new graphs; return their slots."""
         free = [slot for slot in range(2 * self._width) if slot not in beam]
         kept: list[int] = []
         todo = list(offers)

@@ -1,6 +1,6 @@
-"""The search that an agent guides: a first plan by the core, then explorations that the networks lead.
+"""Agent-guided search: an initial plan by the core, then explorations guided by the networks.
 
-Each exploration is twice as wide as the one before, and may begin at the best plan so far.
+Each exploration is twice as wide as the previous one and may start from the best plan so far.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from torchrlopt.plan.search import Plan
 
 logger = logging.getLogger("torchrlopt")
 
-#: Expansions of the networks that may bring nothing before the search ends, for each second of the budget. On
-#: 24 held-out graphs three times as many found nothing more.
+#: Early stopping: network expansions without improvement, per second of budget. On 24 held-out graphs, three
+#: times as many found nothing more.
 PATIENCE = 80
-FIRST_WIDTH = 1  # within a small budget only a narrow search reaches the end of a long plan
+FIRST_WIDTH = 1  # with a small budget, only a narrow search reaches the end of a long plan
 MAX_WIDTH = 64
-#: How much the predicted further improvement counts against the likelihood of the steps, in one exploration
-#: after another. With the larger weight the search leaves steps that the policy is sure of, but wrong about.
+#: Weight of the predicted further improvement relative to the likelihood of the steps, alternating between
+#: explorations. The larger weight makes the search deviate from steps that the policy is confident but wrong
+#: about.
 VALUE_WEIGHTS = (20.0, 60.0)
 
 
@@ -40,8 +41,8 @@ class AgentSearcher:
     """See `torchrlopt.plan.search.Searcher`.
 
     Args:
-        agent: the networks; an untrained one makes the control of a comparison.
-        name: what plans are signed with.
+        agent: the networks; an untrained agent serves as a control.
+        name: searcher name recorded in plans.
         value_weights: see `VALUE_WEIGHTS`.
     """
 
@@ -56,9 +57,9 @@ class AgentSearcher:
         self._value_weights = tuple(value_weights)
 
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
-        """A plan that is no dearer than greedy's.
+        """Return a plan that costs no more than the greedy plan.
 
-        If the networks fail, the core's beam searches instead, unless the options ask for errors.
+        If the networks fail, fall back to the core's beam search, unless `on_error="raise"`.
         """
         begin = own_time()
         deadline = begin + options.budget_ms / 1000
@@ -86,7 +87,7 @@ class AgentSearcher:
         )
 
     def _choose(self, found: Found, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> None:
-        """Among the last few best plans, the one that the learned latency model thinks fastest."""
+        """Choose the plan with the lowest predicted latency among the last few best plans."""
         latency = self._agent.latency
         if latency is None or not found.earlier:
             return
@@ -94,7 +95,7 @@ class AgentSearcher:
         expected = [
             latency.latency_us(parts_of(_C.replay(graph, library, steps), cost)) for _, steps in plans
         ]
-        # Of equals the cheaper one, which is the later one.
+        # Ties go to the cheaper plan, which is the later one.
         fastest = min(range(len(plans)), key=lambda i: (expected[i], -i))
         found.cost_us, found.steps = plans[fastest]
 
@@ -107,7 +108,7 @@ class AgentSearcher:
         first: Plan,
         deadline: float,
     ) -> Found:
-        """One exploration after another, each twice as wide and from the best plan so far."""
+        """Run successive explorations, each twice as wide and from the best plan so far."""
         best = Found(first.cost_after_ms * 1000, list(first.steps))
         left_steps = options.budget_steps - first.expansions
         patience = max(1, round(PATIENCE * options.budget_ms / 1000))
@@ -147,7 +148,7 @@ class AgentSearcher:
 
 
 class SearcherWithoutAgent:
-    """Greedy, then beam with the rest of the budget: used where no agent can be loaded."""
+    """Greedy, then beam with the rest of the budget: the fallback if no agent can be loaded."""
 
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
         """See `torchrlopt.plan.search.Searcher`."""
@@ -157,7 +158,7 @@ class SearcherWithoutAgent:
 
 
 def _plan_of(found: Found, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> Plan:
-    """The plan; the steps are taken once more for the costs in between."""
+    """Build the plan; the steps are replayed to get the intermediate costs."""
     _, before_ms, costs_ms = search.follow(graph, library, cost, found.steps)
     return Plan(
         graph_hash=search.graph_hash(graph),

@@ -1,1 +1,1 @@
-"""World models of rewriting, and the agents that are trained in their imagination."""
+"""World models of rewriting, and the agents trained in imagination."""

@@ -1,6 +1,6 @@
-"""The discrete world model: its latent is made of categories, and an ensemble predicts the next one.
+"""The discrete world model: a categorical latent, and an ensemble that predicts the next one.
 
-Where the members of the ensemble disagree, the model knows little: that is its doubt.
+The disagreement of the ensemble measures the model's uncertainty, its doubt.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from torchrlopt.agent.world.world_model import WorldModel
 from torchrlopt.agent.world.world_state import WorldState
 
 KEY_WIDTH = 64
-# Once the latent of a graph is predicted to within this divergence, it is not made more predictable any
-# further: that would be at the cost of what it says of the graph.
+# Free nats: below this divergence, the posterior is not trained to be more predictable, because that would
+# cost information about the graph.
 FREE_NATS = 0.5
 
 
 class DiscreteModel(WorldModel):
-    """Sixteen categories of sixteen classes, a GRU, four predictions of the next latent (after DreamerV3).
+    """Sixteen categoricals of sixteen classes, a GRU, and an ensemble of four priors (after DreamerV3).
 
-    Legality, number of locations and savings of a substitution are scalar products of a vector made of its
-    embedding with one made of the state, so that the model has an opinion on substitutions that it has never
+    Legality, number of locations and savings of a substitution are dot products of a vector computed from its
+    embedding with one computed from the state, so the model generalises to substitutions that it has never
     seen applied.
 
     Args:
-        feature_width: G.
-        rules: [S, D].
-        hidden: H.
-        groups: categories of a latent.
-        classes: of each category.
-        members: of the ensemble.
+        feature_width: G, width of the graph features.
+        rules: [S, D], embeddings of the substitutions.
+        hidden: H, width of the GRU.
+        groups: number of categorical variables in a latent.
+        classes: number of classes of each.
+        members: size of the ensemble.
     """
 
     def __init__(
@@ -49,26 +49,26 @@ class DiscreteModel(WorldModel):
         self.groups, self.classes = groups, classes
         self.posterior = mlp(feature_width, hidden, groups * classes)
         self.gru = nn.GRUCell(self.input_width, hidden)
-        # Half as wide as the other networks: all four of them run in every imagined step.
+        # Half as wide as the other networks, because all four run in every imagined step.
         self.priors = nn.ModuleList(mlp(hidden, hidden // 2, groups * classes) for _ in range(members))
         self.reconstruction = mlp(hidden + groups * classes, hidden, feature_width)
         self.query = mlp(hidden, hidden, 3 * KEY_WIDTH)
         self.key = mlp(rules.shape[1], hidden, KEY_WIDTH)
 
     def blank_memory(self, batch: int) -> tuple[Tensor, ...]:
-        """See `WorldModel`: none, a GRU carries on its output only."""
+        """See `WorldModel`; empty, because a GRU has no state but its output."""
         return ()
 
     def encode(self, features: Tensor) -> Tensor:
-        """See `WorldModel`: the likeliest class of each category, one-hot."""
+        """See `WorldModel`; the likeliest class of each categorical variable, one-hot."""
         return self._one_hot(self._posterior(features).argmax(-1))
 
     def _posterior(self, features: Tensor) -> Tensor:
-        """Probabilities [..., groups, classes] of the classes of real graphs."""
+        """Return class probabilities [..., groups, classes] of real graphs."""
         return self._probabilities(self.posterior(self.standard(features)))
 
     def _probabilities(self, logits: Tensor) -> Tensor:
-        """Softmax, mixed with one part in a hundred of the uniform distribution: none is ever quite 0."""
+        """Softmax mixed with 1 % of the uniform distribution, so that no probability is 0."""
         probabilities: Tensor = logits.unflatten(-1, (self.groups, self.classes)).softmax(-1)
         return probabilities.mul(0.99).add(0.01 / self.classes)
 
@@ -77,7 +77,7 @@ class DiscreteModel(WorldModel):
         return hot.flatten(-2).to(self.rules.dtype)
 
     def _prior(self, hidden: Tensor) -> Tensor:
-        """Probabilities that each member gives, [members, ..., groups, classes]."""
+        """Return the class probabilities of each member, [members, ..., groups, classes]."""
         return torch.stack([self._probabilities(prior(hidden)) for prior in self.priors])
 
     def rule_scores(self, hidden: Tensor) -> Tensor:
@@ -89,16 +89,17 @@ class DiscreteModel(WorldModel):
     def advance(
         self, state: WorldState, inputs: Tensor, generator: torch.Generator, temperature: float
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor]:
-        """See `WorldModel`. The temperature divides the logits; at 0 the likeliest classes are taken."""
+        """See `WorldModel`. The temperature divides the logits; 0 takes the likeliest classes."""
         hidden = self.gru(inputs, state.hidden)
         each = self._prior(hidden)
         mean = each.mean(0)
-        # The variance over the members, by hand: torch.var over the first dim takes longer than all the rest.
+        # Variance over the members, computed manually: torch.var over the first dim takes longer than all the
+        # rest.
         spread = (each.square().mean(0) - mean.square()).clamp(min=0)
         doubt = spread.sum(-1).mean(-1)
         if temperature > 0:
             weights = mean if temperature == 1 else (mean.log() / temperature).softmax(-1)
-            # One uniform number for each category; the class is where the cumulated probabilities pass it.
+            # Inverse transform sampling: one uniform number per categorical variable.
             one_each = (*weights.shape[:-1], 1)
             drawn = torch.rand(one_each, generator=generator, dtype=weights.dtype)
             classes = (weights.cumsum(-1) < drawn).sum(-1).clamp(max=self.classes - 1)
@@ -107,9 +108,9 @@ class DiscreteModel(WorldModel):
         return self._one_hot(classes), hidden, (), doubt
 
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
-        """See `WorldModel`: prior, posterior, features, reward, done, mask, count, saving."""
+        """See `WorldModel`; prior, posterior, features, reward, done, mask, count, saving."""
         posterior = self._posterior(sequences.features)
-        # Choosing the likeliest class has no gradient; that of the probabilities is used instead.
+        # Straight-through estimator: argmax has no gradient, so use that of the probabilities.
         flat = posterior.flatten(-2)
         z = self._one_hot(posterior.argmax(-1)) + flat - flat.detach()
         valid = sequences.valid
@@ -124,7 +125,7 @@ class DiscreteModel(WorldModel):
         target, nearest = posterior[:, 1:][valid].log(), z[:, 1:][valid]
         each = self._prior(states).log()
         both = torch.cat([states, nearest], dim=-1)
-        # The latent is to describe the graph by itself. So the features are reconstructed twice: from latent
+        # The latent must describe the graph by itself, so the features are reconstructed twice: from latent
         # and history, and from the latent with the history set to zero.
         alone = torch.cat([torch.zeros_like(states), nearest], dim=-1)
         features = self.standard(sequences.features[:, 1:][valid])
@@ -138,5 +139,5 @@ class DiscreteModel(WorldModel):
 
 
 def _divergence(target: Tensor, each: Tensor) -> Tensor:
-    """KL(target || member), summed over the categories, mean over members and steps."""
+    """Return KL(target || member), summed over the categorical variables, averaged over members and steps."""
     return (target.exp() * (target - each)).sum(-1).sum(-1).mean()

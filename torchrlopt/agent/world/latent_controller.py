@@ -1,7 +1,7 @@
-"""Agents that were trained in a world model (the rows WM and WM+), and how they play real graphs.
+"""Agents trained in a world model (rows WM and WM+), and how they act on real graphs.
 
-Three parts: an encoder that makes an embedding of each graph, the world model, whose recurrent network
-remembers the episode, and a policy that chooses by what that network gives.
+An agent has three parts: an encoder that embeds each graph, the world model, whose recurrent network
+remembers the episode, and a policy on the output of that network.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from torchrlopt.agent.world.mixture_model import MixtureModel
 from torchrlopt.agent.world.world_model import WorldModel
 from torchrlopt.agent.world.world_state import WorldState
 
-#: Rewards depend on these two, and an embedding need not hold them exactly. So they are given to the world
-#: model as they are, as the last two of its features.
+#: Rewards depend on these two, but an embedding need not preserve them exactly. So they are passed to the
+#: world model unchanged, as the last two features.
 KEPT_GLOBALS = ("cost", "best_cost")
-#: World models by row, made of the width of features and the embeddings of substitutions.
+#: World models by row, constructed from the feature width and the substitution embeddings.
 MODELS: dict[str, Callable[[int, Tensor], WorldModel]] = {"wm": MixtureModel, "wm_plus": DiscreteModel}
 
 
@@ -43,10 +43,10 @@ class LatentConfig:
     Attributes:
         row: a name in `MODELS`.
         encoder: a name in `torchrlopt.agent.networks.encoder.ENCODERS`.
-        width: G, of graph embeddings.
-        rule_width: D, of embeddings of substitutions.
-        has_macros: whether a whole class of like places may be taken at once: then each substitution is two
-            that the networks know, at one place and at all of a class.
+        width: width of graph embeddings.
+        rule_width: D, width of substitution embeddings.
+        has_macros: whether one action may apply a substitution at a whole class of symmetric locations: the
+            networks then see each substitution as two, at one location and at all of a class.
     """
 
     row: str = "wm"
@@ -61,9 +61,9 @@ class LatentController(nn.Module):
 
     Args:
         schema: the columns.
-        config: sizes.
-        names: of the S substitutions that it was trained with; it applies no others.
-        rules: [S, D], their embeddings; zeros, to be loaded later, if None.
+        config: sizes of the networks.
+        names: names of the S substitutions that it was trained with; it applies no others.
+        rules: [S, D], their embeddings; None for zeros, to be loaded later.
     """
 
     def __init__(
@@ -84,26 +84,26 @@ class LatentController(nn.Module):
         self.policy = TwoStageController(self.model.state_width, kinds)
 
     def chooser(self, policy: LatentPolicy | None = None, rows: Tensor | None = None) -> LatentChooser:
-        """What lets this policy, or another one, play real graphs.
+        """Return a chooser with which this or another policy acts on real graphs.
 
         Args:
-            policy: the own one if None.
+            policy: the policy; None for this controller's own.
             rows: see `Choices`.
         """
         chosen = self.policy if policy is None else policy
         return LatentChooser(self.encoder, self.model, chosen, self.config.has_macros, rows)
 
     def rows_of(self, names: Sequence[str]) -> Tensor:
-        """Position of each substitution of a library among those known here, -1 for others: [len(names)]."""
+        """Return the index of each substitution among the known ones, -1 if unknown: [len(names)]."""
         known = {name: row for row, name in enumerate(self.names)}
         return torch.tensor([known.get(name, -1) for name in names], dtype=torch.int64)
 
 
 def kinds_of(rules: Tensor, has_macros: bool) -> Tensor:
-    """Embeddings of all kinds of steps but stop, of those [S, D] of the substitutions.
+    """Return embeddings of all kinds of steps except stop, from those of the substitutions, [S, D].
 
-    With macros [2 S, D + 1]: each substitution at one place, then each at a class of them. The last column
-    tells which.
+    With macros, [2 S, D + 1]: each substitution at one location, then each at a class of locations. The last
+    column distinguishes them.
     """
     if not has_macros:
         return rules
@@ -112,27 +112,27 @@ def kinds_of(rules: Tensor, has_macros: bool) -> Tensor:
 
 
 def features_of(encoder: nn.Module, seen: Observation) -> Tensor:
-    """What a world model sees of graphs: their embeddings and `KEPT_GLOBALS`, [B, G]."""
+    """Return a world model's features of graphs, [B, G]: their embeddings and `KEPT_GLOBALS`."""
     kept = torch.stack([seen.column("global", name) for name in KEPT_GLOBALS], dim=1)
     return torch.cat([encoder(seen)[1], kept], dim=1)
 
 
 class Choices:
-    """Translates between candidates of the core and actions of a policy, for B episodes.
+    """Translates between the core's candidates and a policy's actions, for B episodes.
 
-    The core numbers the candidates of an episode. The policy says (substitution, rank): the rank counts the
-    locations of the substitution in the order of the candidates. Where the environment offers macros, a class
-    of locations counts as a location of a substitution of its own, see `kinds_of`.
+    The core numbers the candidates of an episode. The policy returns (substitution, rank): the rank indexes
+    the locations of the substitution in the order of the candidates. With macros, a class of locations counts
+    as one location of a separate substitution, see `kinds_of`.
 
     Args:
         seen: the episodes.
-        num_substitutions: S, those that the policy knows; 2 S with macros.
+        num_substitutions: S, number of substitutions known to the policy; 2 S with macros.
         has_macros: whether the environment offers them.
-        rows: [S'], position of each substitution of the environment's library among them, -1 for unknown
-            ones; None where both are the same.
+        rows: [S'], index of each substitution of the environment's library among them, -1 if unknown; None if
+            both are identical.
 
     Attributes:
-        legal: of [B] states.
+        legal: legal actions of the [B] states.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Choices:
             known = known + at_once * (num_substitutions // 2)
         kept = torch.nonzero(known >= 0).squeeze(1)
         flat = seen.candidate_episode[kept] * num_substitutions + known[kept]
-        # Candidates sorted by episode, then substitution; `_firsts` says where each substitution begins.
+        # Candidates sorted by episode, then substitution; `_firsts` is the first row of each substitution.
         self._order = kept[flat.argsort(stable=True)]
         counts = torch.bincount(flat, minlength=batch * num_substitutions)
         self._firsts = (counts.cumsum(0) - counts).view(batch, num_substitutions)
@@ -163,7 +163,7 @@ class Choices:
         self.legal = Legal(mask, counts.clamp(max=MAX_LOCATIONS), savings)
 
     def rows_of(self, actions: Tensor) -> Tensor:
-        """The core's actions [B] for legal ones [B, 2]."""
+        """Convert legal actions [B, 2] to the core's actions [B]."""
         seen, last = self._seen, self._firsts.shape[1]
         is_stop = actions[:, 0] == last
         if len(self._order) == 0:
@@ -174,7 +174,7 @@ class Choices:
         return torch.where(is_stop, seen.counts, rows)
 
     def savings_of(self, rows: Tensor) -> Tensor:
-        """What the core's actions [B] save, squashed; 0 for stop."""
+        """Return the savings of the core's actions [B], squashed; 0 for stop."""
         places = self._seen.candidate_offsets[:-1] + rows
         return torch.where(rows == self._seen.counts, 0.0, F.pad(self._savings, (0, 1))[places])
 
@@ -183,25 +183,25 @@ class LatentPolicy(Protocol):
     """Chooses (substitution, rank) in latent states."""
 
     def act(self, states: LatentState, draw: Draw) -> tuple[Tensor, Decision]:
-        """Actions [B, 2] and what the policy says of them."""
+        """Return actions [B, 2] and their evaluation."""
         ...
 
 
 class LatentChooser:
-    """Lets a latent policy play real graphs, and records what it saw.
+    """Lets a latent policy act on real graphs and records its observations.
 
-    After each real step the world model makes the same step (`WorldModel.follow`), so that its memory is that
-    of the episode.
+    After each real step, the world model makes the same step (`WorldModel.follow`), so that its memory tracks
+    the episode.
 
     Args:
-        encoder: frozen; gives the graph embeddings.
-        model: of the world; its weights are not changed.
-        policy: `TwoStageController`, or one that is uniform.
+        encoder: frozen encoder of graphs.
+        model: the world model; its weights are not changed.
+        policy: `TwoStageController`, or a uniform policy.
         has_macros: see `LatentConfig`.
         rows: see `Choices`.
 
     Attributes:
-        seen: features [B, G], what was legal and what the actions saved [B], of every step.
+        seen: features [B, G], legal actions and savings of the actions [B], for every step.
     """
 
     def __init__(
@@ -218,13 +218,13 @@ class LatentChooser:
         self._model = model
         self._policy = policy
         self._rows = rows
-        # `follow` draws a latent and then puts the real one in its place: the numbers drawn do not matter.
+        # `follow` replaces the sampled latent by the real one, so the seed does not matter.
         self._generator = torch.Generator().manual_seed(0)
         self._state: WorldState | None = None
         self._last: tuple[Tensor, Tensor] | None = None
 
     def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
-        """What the policy was shown, its actions, the same as actions of the core, and its decision."""
+        """Return the policy's observation, its actions, the same as actions of the core, and its decision."""
         features, choices = features_of(self._encoder, seen), self._choices(seen)
         if self._state is None or self._last is None:
             self._state = self._model.start(features, choices.legal)
@@ -241,7 +241,7 @@ class LatentChooser:
         return states, actions, rows, decision
 
     def entropy(self, seen: Observation) -> float:
-        """Of the policy's first choice in an episode."""
+        """Return the entropy of the policy's first choice in an episode."""
         choices = self._choices(seen)
         state = self._model.start(features_of(self._encoder, seen), choices.legal).observed()
         return float(self._policy.act(state, no_noise)[1].entropy)

@@ -16,16 +16,16 @@ LOG_SIGMA = (-6.0, 2.0)
 
 
 class MixtureModel(WorldModel):
-    """MDN-RNN (Ha and Schmidhuber 2018): an LSTM and a mixture of Gaussians over the change of the latent.
+    """MDN-RNN (Ha and Schmidhuber 2018): an LSTM and a Gaussian mixture over the change of the latent.
 
     The latent is the standardised embedding itself. The temperature divides the logits of the mixture and
     multiplies the variance of the noise.
 
     Args:
-        feature_width: G, which is Z too.
-        rules: [S, D].
-        hidden: H.
-        mixtures: K.
+        feature_width: G, which equals Z.
+        rules: [S, D], embeddings of the substitutions.
+        hidden: H, width of the LSTM.
+        mixtures: K, number of components.
     """
 
     def __init__(self, feature_width: int, rules: Tensor, hidden: int = 256, mixtures: int = 8) -> None:
@@ -41,16 +41,16 @@ class MixtureModel(WorldModel):
         return scores
 
     def encode(self, features: Tensor) -> Tensor:
-        """See `WorldModel`: standardised features."""
+        """See `WorldModel`; standardised features."""
         return self.standard(features)
 
     def blank_memory(self, batch: int) -> tuple[Tensor, ...]:
-        """Hidden and cell state of the LSTM, [1, B, H] each."""
+        """See `WorldModel`; hidden and cell state of the LSTM, [1, B, H] each."""
         blank = self.rules.new_zeros(1, batch, self.hidden)
         return blank, blank
 
     def mixture(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits [..., K], means and log sigmas [..., K, Z] of the change of the latent."""
+        """Return logits [..., K], means and log sigmas [..., K, Z] of the change of the latent."""
         out = self.mixture_head(hidden)
         logits = out[..., : self.mixtures]
         means, log_sigmas = (
@@ -61,14 +61,14 @@ class MixtureModel(WorldModel):
     def advance(
         self, state: WorldState, inputs: Tensor, generator: torch.Generator, temperature: float
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor]:
-        """See `WorldModel`. At temperature 0 the mean of the likeliest component is taken."""
+        """See `WorldModel`. Temperature 0 takes the mean of the likeliest component."""
         out, memory = self.lstm(inputs.unsqueeze(1), state.memory)
         hidden = out.squeeze(1)
         change = sample_mixture(*self.mixture(hidden), generator, temperature)
         return state.z + change, hidden, memory, change.new_zeros(len(change))
 
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
-        """See `WorldModel`: mixture, reward, done, mask, count, saving."""
+        """See `WorldModel`; mixture, reward, done, mask, count, saving."""
         z = self.encode(sequences.features)
         valid = sequences.valid
         before = sequences.legal((slice(None), slice(-1)))
@@ -81,7 +81,7 @@ class MixtureModel(WorldModel):
 
 
 def mixture_log_prob(logits: Tensor, means: Tensor, log_sigmas: Tensor, values: Tensor) -> Tensor:
-    """Log-likelihood of values [..., Z] under mixtures of diagonal Gaussians, [...].
+    """Return the log-likelihood [...] of values [..., Z] under mixtures of diagonal Gaussians.
 
     Args:
         logits: [..., K].
@@ -97,7 +97,7 @@ def mixture_log_prob(logits: Tensor, means: Tensor, log_sigmas: Tensor, values: 
 def sample_mixture(
     logits: Tensor, means: Tensor, log_sigmas: Tensor, generator: torch.Generator, temperature: float
 ) -> Tensor:
-    """Draw [B, Z] from mixtures; see `MixtureModel` for the temperature."""
+    """Sample [B, Z] from mixtures; see `MixtureModel` for the temperature."""
     if temperature > 0:
         probabilities = (logits / temperature).softmax(-1)
         component = torch.multinomial(probabilities, 1, generator=generator)

@@ -1,4 +1,4 @@
-"""Recorded real episodes, in the form that a world model learns from."""
+"""Recorded real episodes, the training data of a world model."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ NUM_COSTS = 2  # features at the end: cost and lowest cost so far
 
 @dataclasses.dataclass(frozen=True)
 class Sequences:
-    """B recorded episodes of T steps, the short ones padded.
+    """B recorded episodes of T steps; shorter ones are padded.
 
     Attributes:
-        features: [B, T + 1, G], what is seen of the graphs: embeddings, at the end cost and lowest cost so
-            far, as shares of the first; see `torchrlopt.agent.world.latent_controller.features_of`.
+        features: [B, T + 1, G], features of the graphs: embeddings, then the cost and the lowest cost so far
+            as fractions of the initial cost; see `torchrlopt.agent.world.latent_controller.features_of`.
         actions: [B, T, 2], substitution (S for stop) and rank among its legal locations.
         rewards: [B, T].
         terminated: [B, T], bool.
-        mask: [B, T + 1, S + 1], bool, stop last.
+        mask: [B, T + 1, S + 1], bool: legal substitutions, stop last.
         num_locations: [B, T + 1, S], of any integer type.
         savings: [B, T + 1, S], see `Legal`, of any floating type.
-        taken: [B, T], what the action saved at its own location, squashed.
-        valid: [B, T], bool: this step was taken; False in the padding.
+        taken: [B, T], saving of the action at its own location, squashed.
+        valid: [B, T], bool: the step was taken; False in the padding.
     """
 
     features: Tensor
@@ -42,7 +42,7 @@ class Sequences:
     valid: Tensor
 
     def legal(self, index: Any) -> Legal:
-        """What was legal in some of the [B, T + 1] states."""
+        """Return the legal actions of some of the [B, T + 1] states."""
         return Legal(self.mask[index], self.num_locations[index].long(), self.savings[index].float())
 
     @property
@@ -51,11 +51,11 @@ class Sequences:
         return self.features[:, :-1, -NUM_COSTS:]
 
     def select(self, rows: Tensor) -> Sequences:
-        """Some of the episodes."""
+        """Select some of the episodes."""
         return Sequences(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
     def padded(self, steps: int) -> Sequences:
-        """The same, with so many steps of padding at the end."""
+        """Append this many steps of padding."""
 
         def grown(values: Tensor) -> Tensor:
             return torch.cat([values, values[:, -1:].repeat_interleave(steps, dim=1)], dim=1)

@@ -1,10 +1,10 @@
-"""What all world models share. A world model predicts what rewriting does, so that a policy can train in it.
+"""Base class of world models, which predict the effects of rewriting so that a policy can train in them.
 
-It never sees a graph: a frozen encoder turns each graph into an embedding, and the model works on a latent
-vector made of that embedding. Given the latent and an action (a substitution at a location) it predicts the
-next latent, the reward, whether the episode is over, which substitutions can be applied then, at how many
-locations, and how much cost they save. `imagine` plays whole episodes on such predictions; the real
-environment takes no part in them.
+A world model never sees a graph: a frozen encoder embeds each graph, and the model works on a latent vector
+computed from that embedding. Given the latent and an action (a substitution at a location), it predicts the
+next latent, the reward, whether the episode is over, which substitutions can be applied next, at how many
+locations, and how much they save. `imagine` plays whole episodes on these predictions, without the real
+environment.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.agent.world.sequences import NUM_COSTS, Sequences
 from torchrlopt.agent.world.world_state import Prediction, WorldState
 
-# A substitution that could not be applied before a step can seldom be applied after it, one that could mostly
-# still can: the predicted logit of "can be applied" begins at RARE, or at RARE + KEPT.
+# Legality seldom changes in a step: a substitution that was illegal mostly stays illegal, and a legal one
+# mostly stays legal. So the predicted logit of "can be applied" starts from RARE or RARE + KEPT.
 RARE = -3.0
 KEPT = 6.0
-# Savings are shares of the first cost, mostly below a tenth. Multiplied by this they weigh as much in the
-# loss as the other predictions.
+# Savings are fractions of the initial cost, mostly below a tenth. This scale gives them the same weight in
+# the loss as the other predictions.
 SAVING_SCALE = 10.0
-# Standardised features are cut off at this many standard deviations, so that a graph unlike all graphs of the
-# training does not drive the networks far outside of what they know.
+# Standardised features are clamped to this many standard deviations, so that an unusual graph does not drive
+# the networks far out of their training distribution.
 FURTHEST = 5.0
 
 
 class WorldModel(nn.Module, abc.ABC):
-    """The predictions that all world models make alike; subclasses choose latent and recurrent network.
+    """The predictions shared by all world models; subclasses define the latent and the recurrent network.
 
     Args:
-        feature_width: G, width of what is seen of a graph: its embedding, at the end its two costs.
-        rules: [S, D], embeddings of the substitutions; they are not trained here.
-        latent_width: Z.
+        feature_width: G, width of the features of a graph: its embedding, then its two costs.
+        rules: [S, D], embeddings of the substitutions, not trained here.
+        latent_width: Z, width of the latent.
         hidden: H, width of the recurrent network.
     """
 
@@ -58,30 +58,30 @@ class WorldModel(nn.Module, abc.ABC):
         self.latent_width = latent_width
         self.hidden = hidden
         # The embeddings of similar substitutions differ little. Standardising each column over all
-        # substitutions makes the differences large enough to be read. The last row, zeros, stands for stop.
+        # substitutions makes the differences large enough to be useful. The last row, zeros, stands for stop.
         standard = (rules - rules.mean(0)) / rules.std(0).clamp(min=1e-3)
         self.register_buffer("rules", torch.cat([standard.detach(), torch.zeros(1, rules.shape[1])]))
         self.register_buffer("feature_mean", torch.zeros(feature_width))
         self.register_buffer("feature_std", torch.ones(feature_width))
         self.register_buffer("reward_slopes", torch.zeros(3))
         self.register_buffer("reward_std", torch.ones(()))
-        # Reward and end are predicted from `hidden` after the action alone. That is enough: rewriting is
-        # deterministic, and `hidden` was computed from latent and action. If they were predicted from the
-        # next latent too, they would come to rely on it: in training it is the true one, in imagination a
-        # drawn one, and there they would be wrong.
+        # Reward and termination are predicted from `hidden` after the action only. That suffices: rewriting
+        # is deterministic, and `hidden` was computed from latent and action. If they also read the next
+        # latent, they would rely on it, but it is the true one in training and a sampled one in imagination,
+        # where the predictions would then be wrong.
         self.reward_head = mlp(hidden, hidden, 1)
-        # See KEPT: where it begins, it is learned.
+        # Learned, initialised to KEPT.
         self.kept = nn.Parameter(torch.tensor(KEPT, dtype=torch.float32))
         self.done_head = mlp(hidden, 64, 1)
 
     @property
     def num_substitutions(self) -> int:
-        """S, kinds of steps: see `latent_controller.kinds_of`."""
+        """S, number of kinds of steps, see `latent_controller.kinds_of`."""
         return len(self.rules) - 1
 
     @property
     def state_width(self) -> int:
-        """F, of `WorldState.observed`."""
+        """F, width of `WorldState.observed`."""
         return self.latent_width + self.hidden + 2 * self.rules.shape[1]
 
     @property
@@ -90,11 +90,11 @@ class WorldModel(nn.Module, abc.ABC):
         return self.latent_width + 3 * self.rules.shape[1] + 3
 
     def fit_scales(self, sequences: Sequences) -> None:
-        """Set from recorded episodes the scale of features, and the part of the reward that is arithmetic.
+        """Fit the scale of the features and the arithmetic part of the reward to recorded episodes.
 
-        Most rewards are made of costs, and what a step does to the costs follows from what the action saves.
-        A least-squares fit of the recorded rewards on the falls of the costs (see `pay`) finds that part; the
-        network has to predict the rest only.
+        Most rewards are functions of costs, and the costs after a step follow from the saving of the action.
+        A least-squares fit of the recorded rewards on the cost decreases (see `pay`) determines that part;
+        the network predicts only the rest.
         """
         valid = sequences.valid
         seen = sequences.features[:, :-1][valid]
@@ -102,29 +102,29 @@ class WorldModel(nn.Module, abc.ABC):
         self.feature_std.copy_(seen.std(0).clamp(min=1e-3))
         rewards = sequences.rewards[valid]
         falls = self.pay(sequences.costs[valid], sequences.taken[valid])[1]
-        # Where every recorded step saved something, two of the three falls are equal, and a plain solver
-        # would divide by zero; "gelsd" (singular values) takes the smallest of all solutions.
+        # If every recorded step saved something, two of the three regressors are equal and a plain solver
+        # would divide by zero; "gelsd" (SVD) returns the minimum-norm solution.
         slopes = torch.linalg.lstsq(falls.double(), rewards.double().unsqueeze(-1), driver="gelsd").solution
         self.reward_slopes.copy_(slopes.squeeze(-1))
         rest = rewards - falls @ self.reward_slopes
-        # Where nearly nothing is left, it is rounding, which is not to be blown up to unit size and learned.
+        # A tiny residual is rounding noise; do not scale it up to unit variance and learn it.
         self.reward_std.copy_(torch.maximum(rest.std(), 0.01 * rewards.std()).clamp(min=1e-6))
 
     def standard(self, features: Tensor) -> Tensor:
-        """Features [..., G] in standard deviations from their mean, cut off at FURTHEST."""
+        """Return features [..., G] in standard deviations from their mean, clamped at FURTHEST."""
         return ((features - self.feature_mean) / self.feature_std).clamp(-FURTHEST, FURTHEST)
 
     def pay(self, costs: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
-        """What actions do to costs, by arithmetic.
+        """Compute the costs after actions, by arithmetic.
 
         Args:
             costs: [..., 2], cost and lowest cost before the actions.
-            taken: [...], what the actions save, squashed (`two_stage_controller.squashed`).
+            taken: [...], savings of the actions, squashed (`two_stage_controller.squashed`).
 
         Returns:
-            The two costs after the actions, [..., 2], and three differences, [..., 3]: by how much the step
-            lowered the cost, by how much it lowered the lowest cost, and how much lower the cost is now than
-            in the beginning. Every reward that does not look at memory traffic is a weighted sum of these.
+            The two costs after the actions, [..., 2], and three decreases, [..., 3]: of the cost in this
+            step, of the lowest cost in this step, and of the cost since the beginning. Every reward that
+            ignores memory traffic is a weighted sum of these.
         """
         saving = taken * taken.abs()  # undoes the squashing
         cost = costs[..., 0] - saving
@@ -133,71 +133,71 @@ class WorldModel(nn.Module, abc.ABC):
         return torch.stack([cost, lowest], dim=-1), falls
 
     def action_input(self, actions: Tensor) -> Tensor:
-        """Actions [..., 2] as vectors [..., D + 2]: embedding of the substitution, rank, is it stop."""
+        """Encode actions [..., 2] as [..., D + 2]: embedding of the substitution, rank, is it stop."""
         substitution, rank = actions[..., 0], actions[..., 1]
         place = torch.log2(1 + rank.to(self.rules.dtype)) / 8
         stop = (substitution == self.num_substitutions).to(self.rules.dtype)
         return torch.cat([self.rules[substitution], place.unsqueeze(-1), stop.unsqueeze(-1)], dim=-1)
 
     def situation(self, legal: Legal) -> Tensor:
-        """What is legal, as a vector of fixed size, [..., 2 D].
+        """Encode the legal actions as a vector of fixed size, [..., 2 D].
 
-        Two weighted sums of the embeddings of the substitutions that can be applied: one with
-        log2(1 + number of locations) / 8 as weights, one with what they save.
+        It consists of two weighted sums of the embeddings of legal substitutions: one weighted by log2(1 +
+        number of locations) / 8, one by their savings.
         """
         mask = legal.mask[..., :-1]
         places = torch.log2(1 + legal.num_locations.to(self.rules.dtype)) * mask / 8
         return torch.cat([places @ self.rules[:-1], (legal.savings * mask) @ self.rules[:-1]], dim=-1)
 
     def inputs(self, z: Tensor, situation: Tensor, actions: Tensor, taken: Tensor) -> Tensor:
-        """What the recurrent network reads in a step, [..., I]; `taken` [...] is what the actions save."""
+        """Return the recurrent network's input, [..., I]; `taken` [...] are the savings of the actions."""
         return torch.cat([z, situation, self.action_input(actions), taken.unsqueeze(-1)], dim=-1)
 
     def predict_legal(self, hidden: Tensor, before: Legal, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Predict which substitutions can be applied after actions.
 
-        A step changes little of that. So the prediction is: what was legal before, less the location that the
-        action itself used up, plus a correction that the network computes for each substitution. With macros
-        a class of places is one location of another kind, and the correction has to hold what both lose.
+        A step changes little, so the prediction is what was legal before, minus the location used by the
+        action, plus a learned correction for each substitution. With macros, a class of locations is one
+        location of another kind, and the correction must account for the losses of both.
 
         Args:
-            hidden: [..., H], after the actions.
-            before: what was legal before them.
-            actions: [..., 2].
+            hidden: [..., H], network output after the actions.
+            before: legal actions before them.
+            actions: [..., 2], the actions.
 
         Returns:
-            For each substitution, [..., S] each: the logit of "can be applied", log2(1 + locations), and what
-            it saves, squashed.
+            For each substitution, [..., S] each: the logit of "can be applied", log2(1 + locations), and its
+            saving, squashed.
         """
         used = F.one_hot(actions[..., 0], len(self.rules))[..., :-1]
         left = (before.num_locations - used).clamp(min=0)
         legal, log_counts, savings = self.rule_scores(hidden).unbind(-2)
         return (
             legal + RARE + self.kept * (left > 0),
-            # A substitution that becomes legal does so at one location, mostly: hence at least 1.
+            # A substitution mostly becomes legal at one location: hence at least 1.
             log_counts + torch.log2(1 + left.clamp(min=1).to(self.rules.dtype)),
             savings / SAVING_SCALE + before.savings * before.mask[..., :-1],
         )
 
     @abc.abstractmethod
     def rule_scores(self, hidden: Tensor) -> Tensor:
-        """The corrections of `predict_legal`, [..., 3, S] from [..., H]: of legality, locations, savings."""
+        """Return corrections for `predict_legal`, [..., 3, S] from [..., H]: legality, locations, savings."""
 
     @abc.abstractmethod
     def encode(self, features: Tensor) -> Tensor:
-        """Latents [..., Z] of what is seen of real graphs, [..., G]."""
+        """Encode features of real graphs [..., G] as latents [..., Z]."""
 
     @abc.abstractmethod
     def advance(
         self, state: WorldState, inputs: Tensor, generator: torch.Generator, temperature: float
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor]:
-        """Let the recurrent network make one step, and draw the next latent.
+        """Advance the recurrent network by one step and sample the next latent.
 
         Args:
-            state: before the step.
+            state: the state before the step.
             inputs: [B, I], from `inputs`.
-            generator: what the latent is drawn with.
-            temperature: how random the drawn latent is; each model says what it does with it.
+            generator: random generator for the latent.
+            temperature: randomness of the sampled latent; each model defines its effect.
 
         Returns:
             The next latent [B, Z], the network's output [B, H], its new memory, and the doubt [B].
@@ -211,17 +211,17 @@ class WorldModel(nn.Module, abc.ABC):
         temperature: float = 1.0,
         taken: Tensor | None = None,
     ) -> tuple[WorldState, Prediction]:
-        """Imagine what actions [B, 2] do.
+        """Imagine the effects of actions [B, 2].
 
         Args:
-            state: before them.
-            actions: legal ones.
-            generator: what the next latent is drawn with.
+            state: the state before the actions.
+            actions: legal actions.
+            generator: random generator for the next latent.
             temperature: see `advance`.
-            taken: [B], what the actions save, squashed, where that is known (real actions); where it is None,
-                what the state says of their substitutions is used.
+            taken: [B], savings of the actions, squashed, if known (real actions); None uses the savings of
+                their substitutions in `state`.
         """
-        # No graph costs less than nothing, however much is predicted to be saved.
+        # Clamp the predicted saving, so that no graph has a negative cost.
         predicted = torch.minimum(state.legal.saving_of(actions), squashed(state.costs[..., 0].clamp(min=0)))
         saved = predicted if taken is None else taken
         inputs = self.inputs(state.z, state.situation, actions, saved)
@@ -238,14 +238,14 @@ class WorldModel(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
-        """Losses by name, each a mean over real steps (padding left out); training minimises their sum."""
+        """Return losses by name, each a mean over real steps (no padding); training minimises their sum."""
 
     @abc.abstractmethod
     def blank_memory(self, batch: int) -> tuple[Tensor, ...]:
-        """`WorldState.memory` at the beginning of an episode."""
+        """Return `WorldState.memory` for the beginning of an episode."""
 
     def start(self, features: Tensor, legal: Legal) -> WorldState:
-        """The state of episodes that begin at real graphs, of which features [B, G] are seen."""
+        """Return the initial state of episodes that begin at real graphs with features [B, G]."""
         batch = len(features)
         blank = features.new_zeros(batch, self.hidden)
         memory = self.blank_memory(batch)
@@ -261,10 +261,10 @@ class WorldModel(nn.Module, abc.ABC):
         legal: Legal,
         generator: torch.Generator,
     ) -> WorldState:
-        """The state after real actions [B, 2] that saved `taken` [B].
+        """Return the state after real actions [B, 2] with savings `taken` [B].
 
-        The recurrent network makes its step as in imagination, but latent, legality and costs are those of
-        the real graphs that came out, and not what is predicted of them.
+        The recurrent network makes its step as in imagination, but latent, legality and costs are taken from
+        the resulting real graphs instead of the predictions.
         """
         imagined, _ = self.step(state, actions, generator, taken=taken)
         return dataclasses.replace(
@@ -285,17 +285,17 @@ class WorldModel(nn.Module, abc.ABC):
         temperature: float = 1.0,
         doubt_penalty: float = 0.0,
     ) -> Rollout:
-        """Let a policy play in the model. An episode that ends begins again in the state where it began.
+        """Let a policy play in the model. An episode that ends restarts from its initial state.
 
         Args:
-            state: where the episodes begin, from `start`.
-            policy: chooses the actions.
+            state: initial state of the episodes, from `start`.
+            policy: the policy.
             horizon: number of steps.
-            draw: random numbers of the policy.
-            generator: random numbers of the world.
+            draw: random numbers for the policy.
+            generator: random generator for the model.
             temperature: see `advance`.
-            doubt_penalty: so much for each unit of `Prediction.doubt` is taken off the reward, so that the
-                policy gains nothing from places of which the model knows little.
+            doubt_penalty: penalty on the reward per unit of `Prediction.doubt`, so that the policy does not
+                exploit states in which the model is uncertain.
         """
         first = state
         builder = RolloutBuilder(len(state.z), begins_anew=True)
@@ -313,12 +313,12 @@ class WorldModel(nn.Module, abc.ABC):
         return builder.finish(last)
 
     def _head_losses(self, hidden: Tensor, before: Legal, sequences: Sequences) -> dict[str, Tensor]:
-        """Losses of the predictions that all models make alike.
+        """Return the losses of the predictions shared by all models.
 
         Args:
-            hidden: [V, H], after the actions of the V real steps in the sequences.
-            before: what was legal before these steps.
-            sequences: what really happened.
+            hidden: [V, H], network output after the actions of the V real steps in the sequences.
+            before: legal actions before these steps.
+            sequences: the recorded episodes.
         """
         valid = sequences.valid
         mask_logits, log_counts, savings = self.predict_legal(hidden, before, sequences.actions[valid])
@@ -342,5 +342,5 @@ class WorldModel(nn.Module, abc.ABC):
 
 
 def total(losses: Mapping[str, Tensor]) -> Tensor:
-    """The sum that training minimises."""
+    """Return the sum of the losses, which training minimises."""
     return torch.stack(list(losses.values())).sum()

@@ -1,4 +1,4 @@
-"""Where imagined episodes are, and what a world model predicts of a step."""
+"""The state of imagined episodes, and a world model's prediction of a step."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from torchrlopt.agent.networks.two_stage_controller import LatentState, Legal
 
 @dataclasses.dataclass(frozen=True)
 class WorldState:
-    """Where B imagined episodes are.
+    """The state of B imagined episodes.
 
     Attributes:
         z: [B, Z], the latent that stands for the graph.
         hidden: [B, H], output of the recurrent network after the last action; 0 before the first one.
-        memory: what the recurrent network carries to its next step beside `hidden`; empty for a GRU.
-        legal: which substitutions can be applied, at how many locations, and what they save.
-        situation: [B, 2 D], `legal` summed up as two vectors; see `WorldModel.situation`.
-        costs: [B, 2], cost of the graph, and the lowest cost in the episode so far, as shares of the first.
+        memory: further state of the recurrent network, in addition to `hidden`; empty for a GRU.
+        legal: the legal substitutions, their numbers of locations and their savings.
+        situation: [B, 2 D], summary of `legal` as two vectors; see `WorldModel.situation`.
+        costs: [B, 2], cost of the graph and lowest cost in the episode so far, as fractions of the initial
+            cost.
     """
 
     z: Tensor
@@ -31,12 +32,12 @@ class WorldState:
     costs: Tensor
 
     def observed(self) -> LatentState:
-        """What a policy is shown: latent, network output and situation as one vector, and what is legal."""
+        """Return what a policy observes: latent, network output and situation in one vector, and `legal`."""
         features = torch.cat([self.z, self.hidden, self.situation], dim=-1)
         return LatentState(features, self.legal)
 
     def unless(self, rows: Tensor, other: WorldState) -> WorldState:
-        """This state, with the episodes of the other state where `rows` [B], bool, is true."""
+        """Replace the episodes for which `rows` [B], bool, is true by those of the other state."""
 
         def mixed(mine: Tensor, others: Tensor) -> Tensor:
             return torch.where(rows.unsqueeze(-1), others, mine)
@@ -54,12 +55,12 @@ class WorldState:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What a model predicts of a step.
+    """A model's prediction of a step.
 
     Attributes:
-        reward: [B].
+        reward: [B], predicted reward.
         done: [B], probability that the episode is over after it.
-        doubt: [B], how far the members of an ensemble disagree on the next latent; 0 for a single network.
+        doubt: [B], disagreement of the ensemble on the next latent; 0 for a single network.
     """
 
     reward: Tensor
