@@ -1,12 +1,11 @@
-"""Episodes of rewriting. The environment itself is the core's `VecRewriteEnv`; this is what Python adds.
+"""Rewriting environments: the Python layer on top of the core's `VecRewriteEnv`.
 
-Our own training and the agent's search step `VecRewriteEnv` directly: an `Observer` (or `allocate`) gives
-them observations of any size, without padding, and `REWARDS` say what a step earned. `RewriteEnv` and
-`RewriteVectorEnv` are adapters for learners of other libraries that want Gymnasium (extra `train`): the same
-episodes and rewards, with observations padded to one size.
+The training of this package and the agent's search step `VecRewriteEnv` directly: an `Observer` (or
+`allocate`) gives observations of any size, without padding, and `REWARDS` defines the rewards. `RewriteEnv`
+and `RewriteVectorEnv` are Gymnasium adapters for other libraries' learners (extra `train`): the same episodes
+and rewards, with observations padded to a fixed size.
 
-Letters of shapes: B episodes, N nodes, E edges, C candidates, M node references of candidates, S
-substitutions.
+Shape letters: B episodes, N nodes, E edges, C candidates, M node references of candidates, S substitutions.
 """
 
 from __future__ import annotations

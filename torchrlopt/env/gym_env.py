@@ -1,4 +1,4 @@
-"""One episode at a time, as a Gymnasium `Env`: `RewriteVectorEnv` with one episode that waits at its end."""
+"""A Gymnasium `Env` with one episode: a `RewriteVectorEnv` of size one without autoreset."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from torchrlopt.env.reward import OUTCOMES, Reward, best_so_far
 
 
 class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
-    """Rewriting as a Markov decision process: an action is a candidate, or stop.
+    """Rewriting as a Markov decision process: an action is a candidate or stop.
 
     Args:
-        graphs: what episodes may begin with; `reset(options={"graph": i})` chooses, otherwise it is drawn.
-        library: the substitutions that may be used.
-        cost: prices.
-        max_steps: after so many an episode is truncated.
+        graphs: initial graphs; `reset(options={"graph": i})` selects one, otherwise it is drawn at random.
+        library: the substitutions that may be applied.
+        cost: the cost model.
+        max_steps: number of steps after which an episode is truncated.
         reward: see `torchrlopt.env.reward`.
-        padding: the sizes of observations.
-        exact_only: bit-exact substitutions only.
+        padding: sizes of the observations.
+        exact_only: allow bit-exact substitutions only.
 
     Raises:
-        EnvError: no graph is given.
+        EnvError: `graphs` is empty.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - required by Gymnasium
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
         """Begin an episode.
 
         Args:
-            seed: of the choice of graphs.
-            options: graph, prefix, random_steps and seed of `_C.VecRewriteEnv.reset`, each optional.
+            seed: seed of the choice of graphs.
+            options: graph, prefix, random_steps and seed as in `_C.VecRewriteEnv.reset`, each optional.
 
         Raises:
-            EnvError: there is no such graph, or a step of the prefix does not apply.
+            EnvError: the graph does not exist, or a step of the prefix does not apply.
         """
         super().reset(seed=seed)
         start = {"graph": int(self.np_random.integers(self.core.num_graphs)), **(options or {})}
@@ -79,26 +79,26 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
         return _only(observation), _named(info)
 
     def step(self, action: np.int64) -> tuple[Arrays, float, bool, bool, dict[str, Any]]:
-        """Take a candidate by its row; `padding.candidates` stops. An illegal action changes nothing."""
+        """Apply the candidate in row `action`; `padding.candidates` stops. An illegal action is a no-op."""
         observation, rewards, terminated, truncated, info = self._vector.step(np.asarray([action]))
         return _only(observation), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), _named(info)
 
     @property
     def graph(self) -> _C.Graph:
-        """The graph as it is now."""
+        """The current graph."""
         return self.core.graph(0)
 
     @property
     def steps(self) -> list[tuple[str, int]]:
-        """(substitution, location) of all steps from the original graph: what a plan holds."""
+        """(substitution, location) of all steps from the original graph, as in a plan."""
         return self.core.steps(0)
 
 
 def _only(observation: Arrays) -> Arrays:
-    """The observation of the one episode."""
+    """Return the observation of the single episode."""
     return {name: array[0] for name, array in observation.items()}
 
 
 def _named(info: dict[str, Any]) -> dict[str, float]:
-    """The outcomes of the one episode."""
+    """Return the outcomes of the single episode, by name."""
     return {name: float(info[name][0]) for name in OUTCOMES}

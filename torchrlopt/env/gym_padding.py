@@ -1,4 +1,4 @@
-"""Observations of fixed size: what Gymnasium's spaces can describe."""
+"""Observations padded to a fixed size, as Gymnasium's spaces require."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LIMIT = np.finfo(np.float32).max
 
 @dataclasses.dataclass(frozen=True)
 class Padding:
-    """The most rows that an observation shows of one episode; what is beyond is left out.
+    """Maximum number of rows per episode in an observation; further rows are dropped.
 
     Attributes:
-        nodes: nodes, in topological order.
-        edges: edges between nodes that are shown.
-        candidates: candidates that are shown and can be chosen.
+        nodes: maximum number of nodes, in topological order.
+        edges: maximum number of edges, between nodes that are shown.
+        candidates: maximum number of candidates that are shown and can be chosen.
     """
 
     nodes: int = 2048
@@ -30,7 +30,7 @@ class Padding:
     candidates: int = 1024
 
     def space(self) -> spaces.Dict:
-        """Of one episode; see `pad`."""
+        """Return the observation space of one episode; see `pad`."""
 
         def box(rows: int, array: str) -> spaces.Box:
             return spaces.Box(-_LIMIT, _LIMIT, (rows, len(columns(array))), np.float32)
@@ -52,10 +52,10 @@ class Padding:
         )
 
     def pad(self, arrays: Arrays, num_envs: int) -> Arrays:
-        """All episodes of an observation: every array of `space` with B in front.
+        """Pad all episodes: return every array of `space` with a leading dimension B.
 
-        Indices without a row are -1, features are 0. `action_mask` is 1 where an action is legal; its last
-        entry is stop.
+        Padding is -1 in indices and 0 in features. `action_mask` is 1 for legal actions; its last entry is
+        stop.
         """
         sources = {"ops": "node", "nodes": "node", "edges": "edge", "substitutions": "candidate",
                    "candidates": "candidate"}  # fmt: skip
@@ -90,7 +90,7 @@ def _shape(space: spaces.Space[Any]) -> tuple[int, ...]:
 
 
 def to_core(actions: NDArray[Any], counts: NDArray[Any], padding: Padding) -> list[int]:
-    """Actions of the core: the last action of the padded space is stop; one that is not legal stays so."""
+    """Convert to the core's actions: the last padded action is stop, and illegal ones stay illegal."""
     result = []
     for action, count in zip(actions.tolist(), counts.tolist(), strict=True):
         is_stop = action == padding.candidates

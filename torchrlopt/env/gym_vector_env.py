@@ -1,7 +1,7 @@
-"""Many episodes at once, as a Gymnasium `VectorEnv`: for learners of other libraries.
+"""A Gymnasium `VectorEnv` of many episodes, for learners of other libraries.
 
-An adapter of `_C.VecRewriteEnv`, which does the work; what it adds are padded observations, rewards, starts
-that are drawn, and Gymnasium's ways to begin anew.
+It adapts `_C.VecRewriteEnv` and adds padded observations, rewards, random starts and Gymnasium's autoreset
+modes.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ Starts = Callable[[np.random.Generator], Start]
 class RewriteVectorEnv(VectorEnv[Arrays, NDArray[Any], NDArray[Any]]):
     """Episodes over several graphs, stepped by the core's threads.
 
-    A finished episode begins anew within the same step (`AutoresetMode.SAME_STEP`): the observation is that
-    of the next episode, and `info["final_obs"]`, `info["final_info"]` hold the end of the last one. There are
-    no transitions that are none, as the mode NEXT_STEP inserts. With `AutoresetMode.DISABLED` finished
-    episodes stand still until `reset(options={"reset_mask": ...})`.
+    A finished episode is reset within the same step (`AutoresetMode.SAME_STEP`): the observation belongs to
+    the next episode, and `info["final_obs"]` and `info["final_info"]` hold the end of the last one. So there
+    are no dummy transitions, as in mode NEXT_STEP. With `AutoresetMode.DISABLED`, finished episodes do not
+    change until `reset(options={"reset_mask": ...})`.
 
     Args:
-        graphs: what episodes may begin with.
-        library: the substitutions that may be used.
-        cost: prices.
-        num_envs: episodes at once, B.
-        num_threads: threads that step them.
-        max_steps: after so many an episode is truncated.
+        graphs: initial graphs of episodes.
+        library: the substitutions that may be applied.
+        cost: the cost model.
+        num_envs: number of parallel episodes, B.
+        num_threads: number of threads that step them.
+        max_steps: number of steps after which an episode is truncated.
         reward: see `torchrlopt.env.reward`.
-        starts: draws how an episode begins; default: a graph of `graphs`, uniformly, as it is.
-        padding: the sizes of observations.
+        starts: draws the start of an episode; default: a uniformly drawn graph of `graphs`, unchanged.
+        padding: sizes of the observations.
         autoreset_mode: SAME_STEP or DISABLED.
-        exact_only: bit-exact substitutions only.
+        exact_only: allow bit-exact substitutions only.
 
     Raises:
-        EnvError: no graph is given, or the mode is NEXT_STEP.
+        EnvError: `graphs` is empty, or the mode is NEXT_STEP.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class RewriteVectorEnv(VectorEnv[Arrays, NDArray[Any], NDArray[Any]]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Arrays, dict[str, Any]]:
-        """Begin all episodes anew, or those of `options["reset_mask"]`, bool [B].
+        """Reset all episodes, or those selected by `options["reset_mask"]`, bool [B].
 
         Args:
-            seed: of the starts; a list: its first entry.
-            options: reset_mask, and starts: one start per episode instead of drawn ones.
+            seed: seed of the starts; of a list, the first entry is used.
+            options: reset_mask, and starts: one start per reset episode instead of random ones.
         """
         super().reset(seed=seed[0] if isinstance(seed, list) else seed, options=options)
         given = options or {}
@@ -133,8 +133,8 @@ class RewriteVectorEnv(VectorEnv[Arrays, NDArray[Any], NDArray[Any]]):
         """Take one action in each episode.
 
         Args:
-            actions: [B], rows of candidates; `padding.candidates` is stop. An illegal one changes nothing,
-                and counts as a step.
+            actions: [B], rows of candidates; `padding.candidates` is stop. An illegal action is a no-op that
+                counts as a step.
 
         Returns:
             Observations, rewards [B], terminated [B], truncated [B], and the outcomes by name.
@@ -164,5 +164,5 @@ class RewriteVectorEnv(VectorEnv[Arrays, NDArray[Any], NDArray[Any]]):
         return {"final_obs": last, "_final_obs": ended, "final_info": final, "_final_info": ended.copy()}
 
     def steps(self, env: int) -> list[tuple[str, int]]:
-        """(substitution, location) of all steps of an episode, from its original graph."""
+        """Return the (substitution, location) of all steps of an episode, from its original graph."""
         return self.core.steps(env)

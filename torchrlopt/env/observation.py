@@ -1,4 +1,4 @@
-"""Observations: flat arrays over all episodes, written by the core without any Python per node."""
+"""Observations: flat arrays over all episodes, filled by the core without per-node Python."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Arrays = dict[str, NDArray[Any]]
 
 @functools.cache
 def columns(array: str) -> tuple[str, ...]:
-    """Names of the columns of "node", "edge", "global" or "candidate", in order; empty for another name."""
+    """Return the column names of "node", "edge", "global" or "candidate", in order; empty for others."""
     return tuple(name for each, name in _C.feature_columns() if each == array)
 
 
-#: Rows, columns (None: a vector) and dtype of every array; "x+1" is one row more than x has.
+#: Rows, columns (None: a vector) and dtype of every array; "x+1" means one row more than x.
 _LAYOUT: dict[str, tuple[str, str | None, type]] = {
     "node_offsets": ("episodes+1", None, np.int64),
     "edge_offsets": ("episodes+1", None, np.int64),
@@ -56,7 +56,7 @@ def _shaped(flat: NDArray[Any], rows: int, kind: str | None) -> NDArray[Any]:
 
 
 def allocate(sizes: Mapping[str, int]) -> Arrays:
-    """Arrays for an observation of these sizes (`VecRewriteEnv.sizes`), uninitialised.
+    """Allocate uninitialised arrays for an observation of these sizes (`VecRewriteEnv.sizes`).
 
     Returns:
         node_offsets, edge_offsets, candidate_offsets [B + 1]: rows of each episode; ops [N]: index in
@@ -73,17 +73,17 @@ def allocate(sizes: Mapping[str, int]) -> Arrays:
 
 
 class Observer:
-    """Observes one environment again and again into the same memory, which grows where it must."""
+    """Observes one environment repeatedly into the same memory, which grows on demand."""
 
     def __init__(self, env: _C.VecRewriteEnv) -> None:
         self._env = env
         self._memory: Arrays = {name: np.empty(0, dtype) for name, (_, _, dtype) in _LAYOUT.items()}
 
     def observe(self, envs: Sequence[int] = ()) -> Arrays:
-        """The arrays of `allocate`, filled. They are valid until the next call.
+        """Return the arrays of `allocate`, filled. They are valid until the next call.
 
         Args:
-            envs: episodes to observe, in this order; all of them for none.
+            envs: episodes to observe, in this order; all if empty.
         """
         sizes = self._env.sizes(list(envs))
         arrays: Arrays = {}

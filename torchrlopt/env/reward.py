@@ -1,8 +1,8 @@
-"""Rewards of steps: best-so-far, and R1 to R5 of the dissertation (section 3.2.4, figure 4.6).
+"""Step rewards: best-so-far, and R1 to R5 of the dissertation (section 3.2.4, figure 4.6).
 
-All are divided by the first cost (or memory traffic) of the graph, so that graphs of any size count alike; an
-illegal action costs `ILLEGAL` instead of the dissertation's 100 ms. Traffic is that of the cost model. The
-environment reports costs and metrics; which reward is made of them is the learner's choice.
+All are divided by the initial cost (or memory traffic) of the graph, so that graphs of all sizes have equal
+weight; an illegal action is penalised by `ILLEGAL` instead of the dissertation's 100 ms. Memory traffic is
+predicted by the cost model. The environment reports costs and metrics; the learner chooses the reward.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ def _unless_illegal(rewards: Outcomes, after: Outcomes) -> Outcomes:
 
 
 def best_so_far(before: Outcomes, after: Outcomes, first: Outcomes) -> Outcomes:
-    """By how much the lowest cost of the episode fell, as a fraction of the original graph's cost.
+    """Return the decrease of the episode's lowest cost, as a fraction of the original graph's cost.
 
-    A step that costs more is not punished: what counts is what the episode returns in the end.
+    A step that raises the cost is not penalised: only the best graph of the episode counts.
     """
     fall = _column(before, "best_us") - _column(after, "best_us")
     return np.asarray(fall / _column(after, "initial_us"))
 
 
 def weighted(time_weight: float, memory_weight: float) -> Reward:
-    """Alpha * fall of the run time + beta * fall of the memory traffic, in this step."""
+    """Return the reward alpha * decrease of run time + beta * decrease of memory traffic of a step."""
 
     def reward(before: Outcomes, after: Outcomes, first: Outcomes) -> Outcomes:
         time = _column(before, "cost_after_us") - _column(after, "cost_after_us")
@@ -55,7 +55,7 @@ def weighted(time_weight: float, memory_weight: float) -> Reward:
 
 
 def new_run_time(before: Outcomes, after: Outcomes, first: Outcomes) -> Outcomes:
-    """Minus the run time after the step, less that of the first graph: 0 until something is gained."""
+    """Return the total decrease of the run time since the original graph: 0 until something is gained."""
     gain = _column(after, "initial_us") - _column(after, "cost_after_us")
     return _unless_illegal(gain / _column(after, "initial_us"), after)
 
