@@ -1,1 +1,1 @@
-"""Plans: the searchers that make them, and the store that remembers them."""
+"""Plans, the searchers that make them and the store that caches them."""

@@ -1,8 +1,9 @@
-"""Plans that differ from a given one where the prices may be wrong: what is worth being measured.
+"""Alternative plans for when the cost model may be wrong: candidates worth measuring.
 
-Each is greedy's, with one thing believed otherwise: a substitution that the plan uses is left out, or the
-machine is another one, with dearer launches or quicker memory. Such plans decide differently at all places of
-a kind at once, as a machine does; plans that differ at random places differ by less than can be measured.
+Each is a greedy plan under one changed assumption: a substitution that the plan uses is excluded, or the
+device model is perturbed, for example with costlier launches or faster memory. Such plans decide differently
+at all locations of a kind at once, as a real machine would; plans that differ at random locations differ by
+less than can be measured.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torchrlopt.plan import search
 from torchrlopt.plan.search import Plan
 from torchrlopt.substitutions.load import subset_of
 
-# Numbers of a `DeviceModel`, and by how much each may be off; and what an executor may do or not.
+# Numbers of a `DeviceModel` with the factors by which each may be off, and its boolean abilities.
 _RATES: Mapping[str, tuple[float, ...]] = {
     "contraction_launch_us": (4, 16),
     "launch_us": (4, 16, 1 / 4),
@@ -37,19 +38,19 @@ _RATES: Mapping[str, tuple[float, ...]] = {
 _ABILITIES = ("fuses_epilogues", "fuses_elementwise", "views_are_free", "copies_cuts")
 
 _LEAST_CHANGE = 0.01
-"""Graphs of which nodes of a smaller part of the time differ cannot be told apart by timing them."""
+"""Timing cannot distinguish graphs whose differing nodes take a smaller fraction of the time."""
 
-_MOST_IDLE = 40  # beliefs in a row that lead to no new plan; then there is none to be expected
+_MOST_IDLE = 40  # beliefs in a row without a new plan; then stop
 
 
 @dataclasses.dataclass(frozen=True)
 class Belief:
-    """What is believed otherwise.
+    """A changed assumption about the cost model.
 
     Attributes:
-        without: substitutions that are left out.
-        factors: on numbers of the `DeviceModel`, by name.
-        flipped: abilities of the `DeviceModel` that are taken for their opposite.
+        without: substitutions that are excluded.
+        factors: factors on numbers of the `DeviceModel`, by name.
+        flipped: abilities of the `DeviceModel` that are inverted.
     """
 
     without: frozenset[str] = frozenset()
@@ -63,7 +64,7 @@ class Belief:
         )
 
     def device_model(self, profile: MachineProfile) -> _C.DeviceModel:
-        """The machine as it is believed to be."""
+        """The device model under this assumption."""
         model = profile.device_model()
         for name, factor in self.factors:
             setattr(model, name, getattr(model, name) * factor)
@@ -78,12 +79,12 @@ class Belief:
 
 
 def beliefs(names: Sequence[str], seed: int, model: _C.DeviceModel) -> Iterator[Belief]:
-    """Without end: first each single one, then several together, drawn at random.
+    """Yield beliefs without end: first each single one, then random combinations.
 
     Args:
-        names: of the substitutions that may be left out.
-        seed: of the drawing.
-        model: what is believed of the machine; what takes no time there is not believed otherwise.
+        names: substitutions that may be excluded.
+        seed: seed of the random combinations.
+        model: the current device model; numbers that are zero in it are not perturbed.
     """
     single = [Belief(without=frozenset({name})) for name in names]
     single += [Belief(flipped=frozenset({name})) for name in _ABILITIES]
@@ -100,11 +101,11 @@ def beliefs(names: Sequence[str], seed: int, model: _C.DeviceModel) -> Iterator[
 
 @dataclasses.dataclass(frozen=True)
 class Alternative:
-    """A plan with where it leads.
+    """A plan with the graph that it produces.
 
     Attributes:
-        belief: what was believed otherwise.
-        plan: its costs are those of the prices as they are.
+        belief: the changed assumption.
+        plan: the plan, with costs by the unchanged cost model.
         graph: the rewritten graph.
     """
 
@@ -121,15 +122,15 @@ def alternatives(
     options: Options,
     plan: Plan,
 ) -> Iterator[Alternative]:
-    """Plans that lead to other graphs than `plan`, and than each other; made when they are asked for.
+    """Lazily yield plans whose graphs differ from that of `plan` and from each other.
 
     Args:
-        graph: where all of them start.
+        graph: the graph before any plan.
         library: the substitutions.
-        profile: by whose prices the plans are priced, and what it believes of the machine.
+        profile: gives the cost model that prices the plans and the device model to perturb.
         sizes: example sizes of symbols.
-        options: budgets of greedy, numerics and seed.
-        plan: what was found so far.
+        options: budgets of the greedy search, numerics and seed.
+        plan: the plan found so far.
     """
     cost = profile.cost_model(sizes)
     greedy = options.with_searcher("greedy")
@@ -158,13 +159,13 @@ def alternatives(
 def worth_measuring(
     found: Iterable[Alternative], kept: _C.Graph, cost: _C.CostModel, count: int
 ) -> list[Alternative]:
-    """The cheapest ones that differ from each other, and from what is kept, by more than a timing can miss.
+    """The cheapest alternatives that differ measurably from each other and from the current graph.
 
     Args:
-        found: any order.
-        kept: the graph that they compete with.
-        cost: prices, by which it is seen how much they differ.
-        count: how many at most.
+        found: the alternatives, in any order.
+        kept: the current graph, which they compete with.
+        cost: cost model that decides how much they differ.
+        count: maximum number of results.
     """
     chosen: list[Alternative] = []
     known = [_Spent.of(kept, cost)]
@@ -180,11 +181,11 @@ def worth_measuring(
 
 @dataclasses.dataclass(frozen=True)
 class _Spent:
-    """What a graph spends on which nodes.
+    """Predicted time of a graph by node.
 
     Attributes:
-        us: microseconds by key of the node.
-        total_us: of all.
+        us: microseconds by node key.
+        total_us: sum over all nodes, in microseconds.
     """
 
     us: Mapping[int, float]
@@ -201,7 +202,7 @@ class _Spent:
         return cls(us, sum(us.values()))
 
     def distance(self, other: _Spent) -> float:
-        """The part of the time that goes into nodes that the other graph does not have."""
+        """Return the fraction of the time spent in nodes that differ between the graphs."""
         if self.total_us == 0 or other.total_us == 0:
             return float(self.total_us != other.total_us)
         keys = self.us.keys() | other.us.keys()

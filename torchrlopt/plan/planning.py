@@ -1,4 +1,4 @@
-"""Plans through the store: look one up by content, or search and remember it with what was measured."""
+"""Planning: looks a plan up in the store by content, or searches for one and stores its measurements."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from torchrlopt.substitutions import load_library
 
 logger = logging.getLogger("torchrlopt")
 
-#: A graph with more gets more time, in proportion: in 300 ms greedy search took a third of the merges that a
-#: graph of 7,000 operators offers.
+#: The time budget grows in proportion above this size: in 300 ms, greedy search applied a third of the merges
+#: that a graph of 7,000 operators offers.
 OPERATORS_OF_BUDGET = 1500
-PLAN_FORMAT = 8  # raised when a stored plan's meaning, or prices without a profile, change
+PLAN_FORMAT = 8  # bump when the meaning of a stored plan or the typical prices change
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What is planned for.
+    """The subject of planning: a graph and its context.
 
     Attributes:
         program: the graph.
-        device: where its tensors are.
+        device: device of its tensors.
         sizes: example sizes of the graph's symbols.
-        content: key of the program that runs, beyond the graph: strides, operators that the core does not
-            know, constants. What was measured and checked holds for one content only.
+        content: key of the parts of the program that the graph does not describe: strides, operators unknown
+            to the core, constants. Measurements and checks are valid for one content only.
         sources: where the user wrote the nodes of the graph, by name; for the report.
         labels: names of its inputs and weights in the user's words, by name; for the report.
     """
@@ -68,16 +68,16 @@ class Subject:
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """A plan for one graph with what is known about it.
+    """A plan for one graph with its measurements.
 
     Attributes:
         graph: the rewritten graph.
-        graph_hash: of the graph before the plan.
-        key: under which the plan store keeps it; None with `cache=False`.
+        graph_hash: hash of the graph before the plan.
+        key: its key in the plan store; None with `cache=False`.
         plan: the steps.
-        timing: of the rewritten graph against the original, in an earlier process or in this one.
-        verified: the check of its numbers, in an earlier process or in this one.
-        is_stored: whether the plan store has all of this already.
+        timing: timing of the rewritten graph against the original, from this or an earlier process.
+        verified: its numerical verification, from this or an earlier process.
+        is_stored: whether the plan store already has all of this.
     """
 
     graph: _C.Graph
@@ -89,10 +89,11 @@ class Planned:
     is_stored: bool = False
 
     def remember(self, policy: Policy) -> None:
-        """Put it into the plan store, unless all of it is there.
+        """Add it to the plan store, unless it is complete there.
 
         Args:
-            policy: a verdict that noise could turn over is left out: the next process times again.
+            policy: timings too close to its `min_gain`, given their noise, are not stored, so the next
+                process measures again.
         """
         if self.key is None or self.is_stored:
             return
@@ -111,24 +112,24 @@ _RECORDING = ("eager", "inductor")
 
 
 def profile_for(options: Options, where: torch.device) -> MachineProfile:
-    """The prices by which the options ask to plan."""
+    """Return the prices that the options select for planning."""
     known = MachineProfile(options.executor, where.type)
     if options.prices == "measured":
         known = machine_profile(options.executor, where)
     if options.executor not in _RECORDING or not options.records(where.type):
         return known
-    # Measured prices have the launches in them that a replay does not wait for.
+    # Measured prices include launch overheads that a CUDA graph replay does not have.
     return dataclasses.replace(known, prices=(), is_recorded=True)
 
 
 def make_plan(subject: Subject, options: Options, plans: Sequence[Mapping[str, Any]] = ()) -> Planned:
-    """A plan from the user's file, from the store, or from a search.
+    """Return a plan from the user's file, from the store, or from a search.
 
     Args:
         subject: the graph.
-        options: searcher and budgets, or the file.
-        plans: of a graph that may be this one but for the names of symbols, see `Report.plans`. The
-            first whose steps all apply is taken.
+        options: searcher and budgets, or the plan file.
+        plans: plans for graphs that may equal this one up to the names of symbols, see `Report.plans`. The
+            first plan whose steps all apply is used.
 
     Raises:
         SearchError: the user's plan is damaged, for another graph or library, or does not apply.
@@ -151,7 +152,7 @@ def make_plan(subject: Subject, options: Options, plans: Sequence[Mapping[str, A
 
 
 def _key_of(subject: Subject, library: _C.Library, profile: MachineProfile, options: Options) -> str:
-    """Under which the plan store keeps a plan: all that it depends on."""
+    """Return the plan store's key, made of everything that a plan depends on."""
     return make_key(
         {
             "format": PLAN_FORMAT,
@@ -169,12 +170,12 @@ def _key_of(subject: Subject, library: _C.Library, profile: MachineProfile, opti
 
 
 def facts_of(subject: Subject, found: Planned, options: Options) -> Facts:
-    """What a plan does, for the report.
+    """Return what a plan does, for the report.
 
     Args:
         subject: the graph.
-        found: the plan, and the graph that it leads to.
-        options: by which it was made.
+        found: the plan and the rewritten graph.
+        options: the options that it was made with.
     """
     cost = profile_for(options, subject.device).cost_model(subject.sizes)
     program, library = subject.program, load_library(with_generated=options.generated)
@@ -212,26 +213,26 @@ def _search_of(plan: search.Plan) -> SearchRecord:
 
 
 def search_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> search.Plan:
-    """A plan of the searcher that the options name.
+    """Return a plan by the searcher named in the options.
 
     Raises:
-        AgentError: the agent cannot be loaded, and the options ask for errors (`on_error="raise"`).
+        AgentError: the agent cannot be loaded and `on_error="raise"`.
     """
     searcher: search.Searcher = searcher_table.module_of(options.searcher).make_searcher(options, library)
     return searcher.search(graph, library, cost, options)
 
 
 def with_budget_for(graph: _C.Graph, options: Options) -> Options:
-    """The options, with as much more time as the graph has more operators than `OPERATORS_OF_BUDGET`."""
+    """Return the options with the time budget scaled for graphs above `OPERATORS_OF_BUDGET` operators."""
     factor = max(1.0, graph.num_operators / OPERATORS_OF_BUDGET)
     return dataclasses.replace(options, budget_ms=min(factor * options.budget_ms, MAX_BUDGET_MS))
 
 
 def given_plan(graph_hash: str, path: str) -> Mapping[str, Any]:
-    """What a user's file says about a graph.
+    """Return the entry of a user's plan file for a graph.
 
     Raises:
-        SearchError: it cannot be read, is damaged, or says nothing about this graph.
+        SearchError: it cannot be read, is damaged, or has no entry for this graph.
     """
     saved = SavedPlan.load(path)
     entry = saved.of(graph_hash)
@@ -247,7 +248,7 @@ def given_plan(graph_hash: str, path: str) -> Mapping[str, Any]:
 
 
 def _given_plan(subject: Subject, library: _C.Library, cost: _C.CostModel, options: Options) -> Planned:
-    """The user's plan, replayed, with the prices of this machine."""
+    """Replay the user's plan and price it for this machine."""
     assert options.plan is not None
     graph, key = subject.program.graph, subject.graph_hash
     plan = search.Plan.from_dict(given_plan(key, options.plan))
@@ -274,7 +275,7 @@ def _given_plan(subject: Subject, library: _C.Library, cost: _C.CostModel, optio
 def _known_plan(
     graph: _C.Graph, library: _C.Library, cost: _C.CostModel, known: Sequence[Mapping[str, Any]]
 ) -> Planned | None:
-    """The first plan that can be replayed; every step that applies is right, whatever the hash says."""
+    """Return the first plan that can be replayed; a step that applies is valid for any graph hash."""
     key = search.graph_hash(graph)
     for given in known:
         plan = dataclasses.replace(search.Plan.from_dict(given), graph_hash=key)
@@ -288,13 +289,13 @@ def _known_plan(
 
 
 def _priced(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, plan: search.Plan) -> search.Plan:
-    """A plan that can be replayed, with the costs that its steps have by these prices."""
+    """Return a replayable plan with the costs of its steps by this cost model."""
     _, before_ms, costs_ms = search.follow(graph, library, cost, plan.steps)
     return dataclasses.replace(plan, cost_before_ms=before_ms, costs_ms=costs_ms, curve=())
 
 
 def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: str) -> Planned | None:
-    """The stored plan, replayed; anything that does not fit is a miss."""
+    """Replay the stored plan; any mismatch counts as a cache miss."""
     entry = plan_store().get(key)
     if entry is None:
         return None
@@ -313,13 +314,13 @@ def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: st
 
 
 def versions(executors: Sequence[str]) -> dict[str, str]:
-    """What a verdict depends on beside graph, options and device: builds of ours and of the executors."""
+    """Return the versions that a verdict depends on: builds of torchrlopt and of the executors."""
     return {"torchrlopt": _installation()} | {name: registry.version(name) for name in executors}
 
 
 @functools.cache
 def _installation() -> str:
-    """Changes whenever a file of the package does."""
+    """Return a hash that changes whenever a file of the package does."""
     folder = Path(__file__).parents[1]
     files = sorted(path for end in ("py", "so", "txt") for path in folder.rglob(f"*.{end}"))
     stats = [(str(path.relative_to(folder)), path.stat()) for path in files]
@@ -327,14 +328,14 @@ def _installation() -> str:
 
 
 def opaque_operators(program: Program) -> tuple[str, ...]:
-    """Operators of the graph that the core does not know, each once."""
+    """Return the operators of the graph that are unknown to the core, without duplicates."""
     nodes = (program.graph.node(node) for node in program.graph.topological_order())
     names = (str(node["attrs"]["op"]).partition("#")[0] for node in nodes if node["op"] == "Opaque")
     return tuple(dict.fromkeys(names))
 
 
 def num_operators(graph: _C.Graph) -> int:
-    """Operators that run at every call; expressions over weights only are evaluated once."""
+    """Return the number of operators that run at every call, which excludes expressions over weights."""
     nodes = (graph.node(node) for node in graph.topological_order())
     return sum(node["op"] != "Input" and not node["is_static"] for node in nodes)
 

@@ -1,7 +1,7 @@
-"""What planning keeps for the page: the graph before, the steps and the prices, and how they are drawn.
+"""The record that planning keeps for the report page: the original graph, the steps and the prices.
 
-The steps are replayed when somebody asks. Until then there is one graph of the core, which holds no tensors,
-and two numbers for each operator.
+The steps are replayed lazily, when the page is drawn. Until then the record holds one core graph, which has
+no tensors, and two numbers per operator.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torchrlopt.report.drawing import DrawnGraph, Price
 from torchrlopt.substitutions import load_library
 
 _PROOFS = {"z3": "proved", "evaluation": "tested"}
-_MAX_TEXT = 120  # of an attribute
+_MAX_TEXT = 120  # characters of an attribute
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Priced:
     """Prices of one graph.
 
     Attributes:
-        times_us: of its nodes in topological order, in microseconds.
-        are_measured: 1 where the time was measured.
+        times_us: predicted times of its nodes in topological order, in microseconds.
+        are_measured: 1 if the time was measured, by node.
         work: see `DrawnGraph`.
     """
 
@@ -37,7 +37,7 @@ class Priced:
 
 
 def priced(graph: _C.Graph, cost: _C.CostModel) -> Priced:
-    """The prices of a graph."""
+    """Return the prices of a graph."""
     order = graph.topological_order()
     work = cost.metrics(graph)
     return Priced(
@@ -52,10 +52,10 @@ class PlanRecord:
     """See `torchrlopt.report.drawing.Record`.
 
     Attributes:
-        graph: before the plan.
-        steps: of the plan.
+        graph: the graph before the plan.
+        steps: the steps of the plan.
         before: prices of `graph`.
-        after: prices of the graph that the steps lead to.
+        after: prices of the rewritten graph.
         sources: where the user wrote the nodes of `graph`, by name.
         labels: names of its inputs and weights in the user's words, by name.
     """
@@ -68,7 +68,7 @@ class PlanRecord:
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def draw(self) -> Drawing:
-        """Replay the steps and note what each of them does."""
+        """Replay the steps and record what each one changes."""
         replay = _Replay(self.graph)
         before = _drawn(replay, self.before)
         keys = {each.name: each.key for each in before.operators if each.name}
@@ -78,7 +78,7 @@ class PlanRecord:
         return Drawing(before, _drawn(replay, self.after), steps, replay.origins, sources, labels)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles are of the drawing: a graph of the core has neither."""
+        """Copy and pickle the drawing instead, because a core graph supports neither."""
         return (Drawn, (self.draw(),))
 
 
@@ -87,7 +87,7 @@ class Drawn:
     """A record that has been drawn.
 
     Attributes:
-        drawing: what it gives.
+        drawing: the drawing that `draw` returns.
     """
 
     drawing: Drawing
@@ -98,10 +98,10 @@ class Drawn:
 
 
 class _Replay:
-    """A graph on its way through the steps.
+    """A graph while the steps are replayed.
 
     Attributes:
-        operators: of the graph as it is, by key.
+        operators: operators of the current graph, by key.
         order: their keys in topological order.
         outputs: keys of the nodes that provide the outputs.
         origins: see `Drawing`.
@@ -116,13 +116,13 @@ class _Replay:
         self.origins: dict[int, tuple[int, ...]] = {key: (key,) for key in self.order}
 
     def step(self, name: str, location: int) -> DrawnStep:
-        """Apply a substitution and say what it changed."""
+        """Apply a substitution and return what it changed."""
         old = self.operators
         graph = self._library.apply(self._graph, name, location)
         order = graph.topological_order()
         alive = set(order)
         gone = {key for key in self.order if key not in alive}
-        # Who read what is gone reads something else now; nobody else has changed.
+        # Readers of removed nodes have new inputs; no other node has changed.
         fresh = [key for key in order if key not in old or gone.intersection(old[key].inputs)]
         new = {key: old[key] for key in order if key in old} | {key: _operator(graph, key) for key in fresh}
         removed = tuple(old[key] for key in self.order if key in gone)
@@ -150,7 +150,7 @@ class _Replay:
 
 
 def proof_of(library: _C.Library, name: str) -> str:
-    """How a substitution is known to be right: "proved", "tested" or "assumed"."""
+    """Return how a substitution is verified: "proved", "tested" or "assumed"."""
     return _PROOFS.get(library.proof(name).partition(" ")[0], "assumed")
 
 
@@ -180,7 +180,7 @@ def _operator(graph: _C.Graph, key: int) -> Operator:
 
 
 def _attributes(items: Iterable[tuple[str, Any]]) -> str:
-    """Those that are set, as text of a limited length."""
+    """Return the attributes that are set, as text of limited length."""
     text = ", ".join(f"{name}={value}" for name, value in items if value not in ("", [], None))
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 
@@ -191,13 +191,13 @@ def _type(given: _C.TensorType) -> str:
 
 
 def _first_sentences(doc: str) -> str:
-    """What a substitution says of itself, without the marks for machines."""
+    """Return the description of a substitution, without machine-readable markers."""
     lines = [line.strip(" -") for line in doc.splitlines() if line.strip() not in ("", "composite")]
     return " ".join(lines)
 
 
 def _drawn(replay: _Replay, prices: Priced) -> DrawnGraph:
-    """The graph as it is now."""
+    """Return the current graph."""
     operators = tuple(replay.operators[key] for key in replay.order)
     by_key = {
         each.key: Price(time_us, bool(is_measured))

@@ -1,4 +1,4 @@
-"""What the cost model says about parts of a graph: what they save in a runtime, what their borders cost."""
+"""Predicted costs for regions of a graph: time saved in a runtime, and the cost of their borders."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torchrlopt.plan.planning import Subject, profile_for
 
 
 def region_prices(graph: _C.Graph, subject: Subject, options: Options) -> Prices:
-    """Prices of the nodes of a rewritten graph, under the names that they are written with.
+    """Return prices of the nodes of a rewritten graph, by their names in the written model.
 
     Args:
-        graph: rewritten.
-        subject: what it was rewritten from.
-        options: name the executor that may run parts of it.
+        graph: the rewritten graph.
+        subject: the graph that it was rewritten from.
+        options: name the executor that may run regions of it.
     """
     baseline = dataclasses.replace(options, executor=executor_table.BASELINE)
     outside, inside = (profile_for(each, subject.device) for each in (baseline, options))

@@ -1,8 +1,8 @@
-"""Which executors are predicted to run a graph clearly faster than eager PyTorch, by their typical prices.
+"""Predicts which executors run a graph clearly faster than eager PyTorch, from typical prices.
 
-A runtime gains where operators are small: there most of the time goes into starting them. Price lists know
-how long a start takes and what a runtime fuses, not how good its kernels are. How well they predict what
-wins is in docs/measuring.md, "Installed runtimes by default".
+A runtime wins on graphs of small operators, where launch overhead dominates. The cost model knows launch
+overheads and what a runtime fuses, but not the quality of its kernels. For the accuracy of the predictions
+see docs/measuring.md, "Installed runtimes by default".
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from torchrlopt.executors import registry
 from torchrlopt.machine.cost import cost_model
 
 LEAST_US = 1000.0
-"""Graphs that eager PyTorch is predicted to run in less stay there: nothing so small was measured."""
+"""Graphs with a lower predicted eager time stay in eager PyTorch: nothing that small was measured."""
 
 
 _THREADS = 1
-"""For which graphs are priced, whatever PyTorch has: the bounds were chosen with one. With more threads
-arithmetic costs less and starting an operator does not, so that nearly every network would be taken for one
-of small operators; what wins there was not measured."""
+"""Number of threads assumed by the predictions, regardless of PyTorch's setting: the bounds were chosen with
+one. With more threads, arithmetic becomes cheaper but launch overhead does not, so nearly every network would
+look like one of small operators; what wins there was not measured."""
 
 RUNTIMES = tuple(row.name for row in executor_table.ROWS if row.clearly_below)
-"""Those of which it may be predicted."""
+"""Executors that may be predicted to win."""
 
 
 def predicted_winners(graph: _C.Graph, sizes: Mapping[str, int], device_type: str) -> tuple[str, ...]:
-    """The installed executors that `executor="default"` tries before eager PyTorch, the cheapest first.
+    """Return the installed executors that `executor="default"` tries before eager PyTorch, cheapest first.
 
     Args:
         graph: before any substitution.
         sizes: example sizes of its symbols.
-        device_type: where its tensors are, "cpu" or "cuda".
+        device_type: device of its tensors, "cpu" or "cuda".
     """
     installed = [
         name
@@ -43,7 +43,7 @@ def predicted_winners(graph: _C.Graph, sizes: Mapping[str, int], device_type: st
 
 
 def cheap(shares: Mapping[str, float]) -> tuple[str, ...]:
-    """The executors whose share is at most what their row says, the cheapest first.
+    """Return the executors whose share is at most the bound in their row, cheapest first.
 
     Args:
         shares: see `price_shares`.
@@ -53,17 +53,18 @@ def cheap(shares: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def price_shares(graph: _C.Graph, sizes: Mapping[str, int], names: Sequence[str]) -> dict[str, float]:
-    """Prices of a call on the CPU in other executors, as shares of that in eager PyTorch, by name.
+    """Return predicted CPU costs of a call, as fractions of the eager PyTorch cost, by executor name.
 
-    They are typical prices, also where some are measured: those of one executor alone would tip the scales.
+    Typical prices are used even if measured ones exist: measurements of only one executor would bias the
+    comparison.
 
     Args:
         graph: before any substitution.
         sizes: example sizes of its symbols.
-        names: of the executors.
+        names: the executors.
 
     Returns:
-        Nothing where eager PyTorch takes less than `LEAST_US`.
+        The fractions; empty if eager PyTorch takes less than `LEAST_US`.
     """
     eager_us = _price(graph, sizes, executor_table.BASELINE)
     if eager_us < LEAST_US:
@@ -72,18 +73,18 @@ def price_shares(graph: _C.Graph, sizes: Mapping[str, int], names: Sequence[str]
 
 
 def price_ratio(graph: _C.Graph, sizes: Mapping[str, int], name: str, other: str) -> float:
-    """The typical price of a call on the CPU in one executor, as a multiple of that in another.
+    """Return the ratio of the typical CPU costs of a call in two executors.
 
     Args:
         graph: before any substitution.
         sizes: example sizes of its symbols.
-        name: of the first.
-        other: of the second.
+        name: the executor in the numerator.
+        other: the executor in the denominator.
     """
     return _price(graph, sizes, name) / _price(graph, sizes, other)
 
 
 def _price(graph: _C.Graph, sizes: Mapping[str, int], executor: str) -> float:
-    """Of a call, in microseconds."""
+    """Return the predicted time of a call, in microseconds."""
     us = cost_model(executor, sizes=sizes, threads=_THREADS).total(graph)["time_us"]
     return float(us) + registry.row(executor).crossing_us

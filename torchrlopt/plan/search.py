@@ -1,7 +1,7 @@
 """Plans and the searchers that make them.
 
-A `Plan` is the only result of the optimiser that is stored: named steps, replayed through the same `apply`
-that made them.
+A `Plan` is the only stored result of the optimiser: a list of named steps, replayed by the same `apply` that
+produced them.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Plan:
     """A sequence of substitutions for one graph.
 
     Attributes:
-        graph_hash: SHA-256 of the canonical text of the graph the plan is for.
+        graph_hash: SHA-256 of the canonical text of the original graph.
         library_hash: content hash of the substitution library.
         steps: (substitution name, location) in order.
         costs_ms: predicted time of the graph after each step, in milliseconds.
         cost_before_ms: predicted time of the graph before the first step, in milliseconds.
-        searcher: what made the plan.
-        expansions: graphs whose matches were listed.
-        candidates: graphs that were priced.
-        is_exhausted: False where a budget ended the search, or patience did.
+        searcher: the searcher that made the plan.
+        expansions: number of graphs whose matches were enumerated.
+        candidates: number of graphs that were priced.
+        is_exhausted: False if a budget or early stopping (patience) ended the search.
         seconds: wall time of the search.
-        found_by: what found it: "networks", or the name of a searcher of the core.
-        curve: (seconds, predicted time in milliseconds) of the best plan as the search went on.
+        found_by: the component that found it: "networks", or the name of a core searcher.
+        curve: (seconds, predicted time in milliseconds) of the best plan over the course of the search.
     """
 
     graph_hash: str
@@ -55,12 +55,12 @@ class Plan:
         return self.costs_ms[-1] if self.costs_ms else self.cost_before_ms
 
     def as_dict(self) -> dict[str, Any]:
-        """Numbers, strings and lists only: what the plan store keeps."""
+        """Return a dict of numbers, strings and lists for the plan store."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Plan:
-        """The inverse of `as_dict`, for data that may have been tampered with.
+        """Invert `as_dict`; the data may have been tampered with.
 
         Raises:
             SearchError: a field is missing or has the wrong type.
@@ -97,7 +97,7 @@ class Plan:
 
 
 def _text(given: Any) -> str:
-    """A text that the core can be given. Raises UnicodeEncodeError (a ValueError) for half a letter."""
+    """Return text that is valid UTF-8; raise UnicodeEncodeError (a ValueError) for lone surrogates."""
     text = str(given)
     text.encode()
     return text
@@ -107,17 +107,17 @@ class Searcher(Protocol):
     """Chooses a sequence of substitutions."""
 
     def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
-        """Plan for `graph`; never costlier than doing nothing."""
+        """Plan for `graph`; the result never costs more than the original."""
         ...
 
 
 class ClassicSearcher:
-    """The searches of the C++ core; the rows of `searcher_table` name them.
+    """The search algorithms of the C++ core; `searcher_table` lists them.
 
     Args:
-        patience: of "iterated" and of each stage of "parts": expansions that may bring nothing before it
-            ends; 0 for any number.
-        first: of "iterated" and "parts": steps that they go on from, instead of those of greedy with chains.
+        patience: early stopping of "iterated" and of each stage of "parts": number of expansions without
+            improvement; 0 for no limit.
+        first: for "iterated" and "parts": the steps to start from, instead of those of "chains".
     """
 
     def __init__(self, patience: int = 0, first: Sequence[tuple[str, int]] = ()) -> None:
@@ -162,22 +162,22 @@ def make_searcher(options: Options, library: _C.Library) -> Searcher:
 
 
 def digest(options: Options) -> str:
-    """See `torchrlopt.searcher_table`: the options say it all."""
+    """See `torchrlopt.searcher_table`; plans depend on the options only."""
     return ""
 
 
 def graph_hash(graph: _C.Graph) -> str:
-    """SHA-256 (hexadecimal) of the canonical text: structure, attributes, dtypes, shapes and symbols."""
+    """Return the SHA-256 (hex) of the canonical text: structure, attributes, dtypes, shapes and symbols."""
     return hashlib.sha256(graph.canonical_text().encode()).hexdigest()
 
 
 def search(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
-    """Plan with the searcher that the options name.
+    """Plan with the searcher named in the options.
 
     Args:
-        graph: what to make faster.
-        library: the substitutions that may be used.
-        cost: prices of the executor that will run the result.
+        graph: the graph to optimise.
+        library: the substitutions that may be applied.
+        cost: cost model of the executor that will run the result.
         options: searcher, budgets, seed and numerics.
     """
     return ClassicSearcher().search(graph, library, cost, options)
@@ -186,16 +186,16 @@ def search(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Op
 def follow(
     graph: _C.Graph, library: _C.Library, cost: _C.CostModel, steps: Sequence[tuple[str, int]]
 ) -> tuple[_C.Graph, float, tuple[float, ...]]:
-    """Take steps, and price the graph before them and after each.
+    """Apply steps and price the graph before the first and after each.
 
     Args:
-        graph: where they start.
-        library: has their substitutions.
-        cost: prices.
-        steps: by name and location.
+        graph: the graph to start from.
+        library: the library of their substitutions.
+        cost: the cost model.
+        steps: (substitution name, location) pairs.
 
     Returns:
-        The graph that they lead to, the price of `graph`, and that after each step, in milliseconds.
+        The final graph, the cost of `graph`, and the cost after each step, in milliseconds.
 
     Raises:
         SearchError: a step does not apply.
@@ -210,7 +210,7 @@ def follow(
 
 
 def replay(graph: _C.Graph, library: _C.Library, plan: Plan) -> _C.Graph:
-    """The graph that a plan leads to.
+    """Return the graph that a plan produces.
 
     Raises:
         SearchError: the plan is for another graph or library, or a step does not apply.

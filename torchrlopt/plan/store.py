@@ -1,7 +1,7 @@
-"""The plan store: plans and verdicts on disk, by content, so that a second process need not search.
+"""The plan store: plans and verdicts on disk, keyed by content, so that later processes skip the search.
 
-Only JSON text is stored, never code or pickles: the worst that a poisoned store can do is to name
-substitutions that do not apply, which is a miss.
+It stores JSON text only, never code or pickles: the worst that a poisoned store can do is to name
+substitutions that do not apply, which is a cache miss.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from torchrlopt.storage.checked_json import checksum, is_whole, parsed
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.storage.sqlite import MAX_ROW_BYTES, Database
 
-MAX_BYTES = 64 * 2**20  # of all payloads; the least recently used go first
+MAX_BYTES = 64 * 2**20  # of all payloads; evicts the least recently used first
 MAX_ENTRIES = 10_000
-MAX_ENTRY_BYTES = MAX_ROW_BYTES - 2**12  # less key, check sum and numbers
+MAX_ENTRY_BYTES = MAX_ROW_BYTES - 2**12  # minus key, checksum and numbers
 _TABLE = """(
     key text primary key, payload text not null, digest text not null, num_bytes integer not null,
     used_at real not null
 )"""
-# Counting what there is reads this index, and not every payload.
+# Counting entries reads this index instead of every payload.
 _INDEX = "create index if not exists plans_by_use on plans (used_at, num_bytes)"
-# An entry from the future (the clock was put back) is as old as the one put now, which was put later.
+# An entry with a time in the future (the clock was set back) ranks with the entry put now, which wins by its
+# rowid.
 _OLDEST = """
 delete from plans where rowid in (
     select rowid from (
@@ -47,9 +48,9 @@ class Entry:
     """One entry of the store.
 
     Attributes:
-        payload: what was put.
+        payload: the stored object.
         num_bytes: its size as text.
-        used_at: when it was put or found last, in seconds since the epoch.
+        used_at: time of the last put or get, in seconds since the epoch.
     """
 
     payload: Mapping[str, Any]
@@ -58,7 +59,7 @@ class Entry:
 
 
 def make_key(parts: Mapping[str, Any]) -> str:
-    """SHA-256 (hexadecimal) over all that a plan depends on.
+    """Return the SHA-256 (hexadecimal) of everything that a plan depends on.
 
     Args:
         parts: canonical graph text, library hash, search options, device fingerprint, versions...; JSON-able.
@@ -67,12 +68,12 @@ def make_key(parts: Mapping[str, Any]) -> str:
 
 
 class PlanStore:
-    """JSON objects by key, on disk where possible and in memory where not.
+    """JSON objects by key, on disk if possible, else in memory.
 
     Args:
-        directory: where the database lies; made with mode 0700. None: `default_directory()`.
-        max_bytes: limit on the sum of all payloads, on disk and in memory each.
-        max_entries: limit on their number, likewise.
+        directory: directory of the database; created with mode 0700. None: `default_directory()`.
+        max_bytes: limit on the total size of payloads, separately on disk and in memory.
+        max_entries: limit on the number of entries, likewise.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class PlanStore:
         self.directory = directory if directory is not None else default_directory()
         self.max_bytes = max_bytes
         self.max_entries = max_entries
-        self._memory: dict[str, str] = {}  # the one put last at the end
+        self._memory: dict[str, str] = {}  # oldest first
         self._database = Database(
             self.directory / "plans.sqlite", "the plan store", {"plans": _TABLE}, [_INDEX]
         )
@@ -93,16 +94,16 @@ class PlanStore:
 
     @property
     def num_bytes(self) -> int:
-        """What it takes on disk."""
+        """Size on disk, in bytes."""
         return self._database.num_bytes
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """The object stored under `key`; None where there is none or it is damaged."""
+        """Return the object stored under `key`, or None if it is missing or damaged."""
         text = self._memory.get(key) or self._read(key)
         return None if text is None else parsed(text)
 
     def put(self, key: str, payload: Mapping[str, Any]) -> None:
-        """Store `payload` (JSON-able) under `key`; never raises for a disk that cannot be written."""
+        """Store `payload` (JSON-able) under `key`; never raises if the disk is not writable."""
         text = json.dumps(dict(payload), allow_nan=False)
         size = len(text.encode())
         if size > MAX_ENTRY_BYTES:
@@ -120,7 +121,7 @@ class PlanStore:
             self._keep_in_memory(key, text)
 
     def entries(self) -> list[Entry]:
-        """All undamaged entries on disk, the one that was used last at the end."""
+        """Return all undamaged entries on disk, least recently used first."""
         found = []
         for key, text, digest, used_at in self._database.rows(_ALL, (time.time(),)):
             payload = parsed(text) if is_whole(key, text, digest) else None
@@ -129,17 +130,17 @@ class PlanStore:
         return found
 
     def clear(self) -> bool:
-        """Forget every entry; False where the disk cannot be written."""
+        """Delete every entry; return False if the disk is not writable."""
         self._memory.clear()
         return self._database.clear()
 
     def _read(self, key: str) -> str | None:
-        """The undamaged payload of `key` from disk, marked as used."""
+        """Return the undamaged payload of `key` from disk and mark it as used."""
         found = self._database.rows("select payload, digest from plans where key = ?", (key,))
         if not found or not is_whole(key, *found[0]):
             return None
         mark = (time.time(), key)
-        # A store that can be read but not written still gives its plans.
+        # A read-only store still returns its plans.
         self._database.write(
             lambda db: db.execute("update plans set used_at = ? where key = ?", mark), is_vital=False
         )
@@ -153,7 +154,7 @@ class PlanStore:
 
     def _keep_in_memory(self, key: str, text: str) -> None:
         self._memory[key] = text
-        # Lists are copies: another thread may put something at this moment.
+        # Iterate over copies, because another thread may insert an entry meanwhile.
         while len(self._memory) > self.max_entries or _size(list(self._memory.values())) > self.max_bytes:
             oldest = next(iter(list(self._memory)), key)
             self._memory.pop(oldest, None)
