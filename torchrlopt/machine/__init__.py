@@ -1,1 +1,1 @@
-"""This machine: what it is, what it costs, and how that is measured."""
+"""This machine: its description, its cost model, and the measurements behind it."""

@@ -1,8 +1,8 @@
-"""How long this process waited for processors: what it measures meanwhile says nothing of its own work.
+"""Measures how long this process waited for processors, which invalidates concurrent timings.
 
-The kernel counts for each thread how long it was ready to run and did not (`schedstat`), and for each control
-group how long a quota held it back (`cpu.stat`). A neighbour on the same host that takes a virtual processor
-away as a whole is not seen here.
+The kernel counts how long each thread was runnable but not running (`schedstat`) and how long a quota
+throttled each control group (`cpu.stat`). This does not detect a neighbour on the same host that takes away a
+whole virtual processor (steal time).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 
 _TASKS = "/proc/self/task"
 
-_MOST_THREADS = 64  # a reading takes some ten microseconds for each
+_MOST_THREADS = 64  # a reading takes about ten microseconds per thread
 
-# Threads that are woken up wait for microseconds on the calmest machine.
+# Even on an idle machine, threads wait for microseconds when they are woken.
 _CALM_SHARE, _CALM_NS = 0.02, 30_000
 
 
 def is_calm(waited: int, wall: int) -> bool:
-    """Whether what took so long tells how long it takes.
+    """Whether contention was low enough for a timing to be valid.
 
     Args:
         waited: difference of two readings of `waited_ns`, in nanoseconds.
@@ -31,11 +31,12 @@ def is_calm(waited: int, wall: int) -> bool:
 
 
 def waited_ns() -> int:
-    """Time that threads of this process were held up so far, in nanoseconds, added over all of them.
+    """Return the total time that threads of this process waited for a processor, in nanoseconds.
 
-    By other processes on the same processors, and by a quota of processor time. 0 where the system does not
-    tell. The difference of two readings is what counts; it is too small where a thread has ended in between.
-    Of hundreds of threads the oldest count: those of PyTorch and of the runtimes live as long as the process.
+    Because of other processes on the same processors, or of a CPU quota. 0 if the system does not report it.
+    Only the difference of two readings is meaningful; it is too small if a thread ended in between. Of
+    hundreds of threads, only the oldest are counted: those of PyTorch and of the runtimes live as long as the
+    process.
     """
     total = 0
     try:
@@ -47,27 +48,27 @@ def waited_ns() -> int:
         try:
             with open(f"{_TASKS}/{thread}/schedstat", "rb") as file:
                 total += int(file.read().split()[1])
-        except (OSError, IndexError, ValueError):  # it has ended, or the kernel does not count
+        except (OSError, IndexError, ValueError):  # the thread has ended, or there are no statistics
             continue
     return total + _held_back_ns()
 
 
 def _age(thread: str) -> tuple[bool, int]:
-    """Sorts ids of threads, the oldest first: they are given upwards and, past the greatest, from 1 again."""
+    """Sort key for thread ids, oldest first: ids increase and wrap around to 1."""
     return int(thread) < os.getpid(), int(thread)
 
 
 def own_time() -> float:
-    """A clock that stands still while other processes have the processor, in seconds; for budgets.
+    """Return a clock for budgets, in seconds, that stops while other processes have the processor.
 
-    Wall time without that in which this thread was ready to run and did not. Differences of readings by one
-    thread count. The searches of the core go by the same clock.
+    It is wall time minus the time in which this thread was runnable but not running. Only differences of
+    readings by one thread are meaningful. The searches of the core use the same clock.
     """
     return time.perf_counter() - own_waited_ns() / 1e9
 
 
 def own_waited_ns() -> int:
-    """The same as `waited_ns` of this thread alone, without the quota; 0 where the system does not tell."""
+    """Return `waited_ns` of this thread only, without the quota; 0 if the system does not report it."""
     try:
         with open("/proc/thread-self/schedstat", "rb") as file:
             return int(file.read().split()[1])
@@ -76,7 +77,7 @@ def own_waited_ns() -> int:
 
 
 def _held_back_ns() -> int:
-    """By the quota of the control group."""
+    """Return the time throttled by the quota of the control group, in nanoseconds."""
     path, unit_ns = _quota_file()
     if path is None:
         return 0
@@ -90,7 +91,7 @@ def _held_back_ns() -> int:
 
 @functools.cache
 def _quota_file() -> tuple[Path | None, int]:
-    """`cpu.stat` of the group that this process is in, and its unit in nanoseconds."""
+    """Return the `cpu.stat` of this process's control group and its unit in nanoseconds."""
     try:
         groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     except (OSError, ValueError):
@@ -104,7 +105,8 @@ def _quota_file() -> tuple[Path | None, int]:
         else:
             continue
         for folder in folders:
-            # Inside a container the name that is told is that of outside: its root is the group.
+            # Inside a container, the reported name is the one outside, and the mounted root is the group
+            # itself.
             for path in (folder / name.lstrip("/") / "cpu.stat", folder / "cpu.stat"):
                 try:
                     if word in path.read_text(encoding="ascii"):

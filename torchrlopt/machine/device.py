@@ -1,8 +1,8 @@
-"""Describes the machine, and makes the fingerprint under which plans and prices are stored.
+"""Describes the machine and computes the fingerprint that plans and prices are stored under.
 
-A plan that was found on one machine is valid on every other, but it was chosen by the prices and timings of
-the first. The fingerprint therefore covers everything that changes prices, and nothing else (no host name, no
-serial number).
+A plan found on one machine is valid on every other, but was chosen by the prices and timings of the first.
+The fingerprint therefore covers everything that affects prices and nothing else (no host name, no serial
+number).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def describe(device: torch.device) -> dict[str, str | int]:
     """Name and speed-relevant properties of `device` and of the process.
 
     Args:
-        device: the device that the tensors of the graph are on.
+        device: the device of the graph's tensors.
 
     Returns:
-        JSON-serialisable properties; "threads" is the number PyTorch would use now.
+        JSON-serialisable properties; "threads" is the number that PyTorch currently uses.
     """
     found: dict[str, str | int] = {
         "machine": platform.machine(),
@@ -48,13 +48,13 @@ def describe(device: torch.device) -> dict[str, str | int]:
 
 
 def fingerprint(device: torch.device) -> str:
-    """SHA-256 of `describe(device)` in hexadecimal; equal in every process of one machine and set-up."""
+    """SHA-256 of `describe(device)` in hexadecimal; equal across processes of one machine and set-up."""
     return hashlib.sha256(json.dumps(describe(device), sort_keys=True).encode()).hexdigest()
 
 
 @functools.cache
 def cpu_name() -> str:
-    """Model name of the processor, where the operating system tells."""
+    """Return the model name of the processor, if the operating system reports it."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -66,7 +66,7 @@ def cpu_name() -> str:
 
 
 def num_usable_cores() -> int:
-    """Cores that this process may run on (a container or taskset may allow fewer than there are)."""
+    """Return the number of cores that this process may use (containers and taskset can restrict it)."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

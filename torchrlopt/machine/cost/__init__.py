@@ -1,4 +1,4 @@
-"""What graphs cost on this machine: the cost model, measured prices, and where they are kept."""
+"""Costs of graphs on this machine: the cost model, measured prices and their store."""
 
 from torchrlopt.machine.cost.model import (
     COST_CLASSES,

@@ -1,4 +1,4 @@
-"""The CUDA probe: a shared library beside the package, built where nvcc was found, loaded when asked for."""
+"""The CUDA probe: a shared library of the package, built if nvcc was found, loaded on demand."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class CudaProbe:
-    """What the probe found.
+    """Result of the probe.
 
     Attributes:
         status: "ok", or why there are no results.
-        message: the reason in the words of CUDA, or of the loader.
-        results: by name of `FIELDS`; empty unless the status is "ok".
+        message: error message of CUDA or of the loader.
+        results: values by name in `FIELDS`; empty unless the status is "ok".
     """
 
     status: Status
@@ -41,7 +41,7 @@ class CudaProbe:
 
 
 def probe_cuda(device: int = 0, library: Path = LIBRARY) -> CudaProbe:
-    """Probe a CUDA device; never raises for a machine that has none.
+    """Probe a CUDA device; never raises if the machine has none.
 
     Args:
         device: its index.

@@ -1,8 +1,8 @@
-"""Makes the cost model that a search uses for an executor on this machine.
+"""Builds the cost model that a search uses for an executor on this machine.
 
-It takes the best prices that there are: measured times of the nodes (`torchrlopt profile`), else rates and
-overheads that the probe found (`torchrlopt device`), else constants of a typical machine. Nothing is measured
-here, so on a machine where neither command was run, plans follow the constants.
+It uses the best prices available: measured times of nodes (`torchrlopt profile`), else rates and overheads
+found by the probe (`torchrlopt device`), else constants of a typical machine. Nothing is measured here, so
+plans use the constants on a machine where neither command was run.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ from torchrlopt.storage.directory import default_directory
 #: Cost class of every operator.
 COST_CLASSES: dict[str, str] = {str(op["name"]): str(op["cost_class"]) for op in _C.ops()}
 
-# Taken from matrix products and streaming kernels on Zen 4 server cores. They fix the ratio of arithmetic to
-# memory to dispatch; plans depend on ratios only.
+# Taken from matrix products and streaming kernels on Zen 4 server cores. They set the ratios of arithmetic,
+# memory and dispatch; plans depend on these ratios only.
 _FLOPS_PER_US_AND_THREAD = 120e3
 _CACHE_BYTES_PER_US_AND_THREAD = 50e3
 
-# Kernels of cuDNN and cuBLAS in bfloat16 on an H100, one image: 3.4 us with 256 terms to a sum, 11.5 with
-# 4,608, whatever the sizes beside that. Launches alone: 1.5 us of a small kernel, 3.3 of a small product.
-# A convolution with two results for each of 88 single channels is 88 launches, of which some run beside each
-# other (86 us); for one of 44 channels both operands and the result are padded (8 to 13 us); a part of an
-# image's channels takes 2.2 us to be copied.
-# They are what eager PyTorch's own calls take (baselines/results/gpu_kernels_bfloat16_h100.csv, nasnet_a);
-# of the other executors, and other devices and dtypes, they are assumed.
+# cuDNN and cuBLAS kernels in bfloat16 on an H100, one image: 3.4 us for sums of 256 terms, 11.5 us for 4,608,
+# independent of the other sizes. Launch only: 1.5 us for a small kernel, 3.3 us for a small matrix product. A
+# depthwise convolution of 88 channels with multiplier 2 makes 88 launches, some of them concurrent (86 us); a
+# convolution of 44 channels pads both operands and the result (8 to 13 us); copying a slice of an image's
+# channels takes 2.2 us. These are times of eager PyTorch (baselines/results/gpu_kernels_bfloat16_h100.csv,
+# nasnet_a); for other executors, devices and dtypes they are assumed.
 _CUDNN_US = {"step_us": 0.002, "group_us": 1.0, "padding_us": 9.0, "cut_us": 2.2}
 _RECORDED_US = {"launch_us": 1.5, "contraction_launch_us": 3.0, "view_us": 0.0}
 
@@ -53,16 +52,16 @@ def device_model(
 
     Args:
         executor: name of the executor that will run the graph.
-        device_type: "cpu" or "cuda", where the user's inputs live.
-        probe: what the probe found on the device; without it, those of a typical machine.
+        device_type: "cpu" or "cuda", the device of the user's inputs.
+        probe: results of the probe on the device; None uses the constants of a typical machine.
         threads: of the kernels on a CPU; None for those that torch has now.
-        is_recorded: whether calls are replayed as CUDA graphs, so that nothing waits for Python.
+        is_recorded: whether calls are replayed as CUDA graphs, without Python overhead.
 
     Returns:
         Rates per microsecond and overheads in microseconds.
 
     Raises:
-        UnsupportedError: no prices are known for the executor.
+        UnsupportedError: the executor is unknown.
     """
     row = executor_table.row_of(executor)
     if row is None:
@@ -73,7 +72,7 @@ def device_model(
         )
     model = _C.DeviceModel()
     if device_type == "cuda":
-        # Launches bind there: eager CUDA kernels cost about 5 us each to dispatch, products 10.
+        # Launch overhead dominates: dispatching an eager CUDA kernel costs about 5 us, a matrix product 10.
         model.flops_per_us = 20e6
         model.bytes_per_us = 1.5e6
         model.cache_bytes_per_us = 4e6
@@ -104,7 +103,7 @@ def cost_model(
     sizes: Mapping[str, int] | None = None,
     threads: int | None = None,
 ) -> _C.CostModel:
-    """The analytic cost model of a typical machine: the same plan everywhere.
+    """Return the analytic cost model of a typical machine, which gives the same plan everywhere.
 
     Args:
         executor: name of the executor.
@@ -117,13 +116,13 @@ def cost_model(
 
 @dataclasses.dataclass(frozen=True)
 class MachineProfile:
-    """What is known about an executor on this machine.
+    """The prices known for an executor on this machine.
 
     Attributes:
         executor: its name.
         device_type: "cpu" or "cuda".
         prices: measured prices.
-        probe: what the probe found; None where it has not run.
+        probe: results of the probe; None if it has not run.
         is_recorded: whether calls are replayed as CUDA graphs.
     """
 
@@ -135,14 +134,14 @@ class MachineProfile:
 
     @property
     def digest(self) -> str:
-        """Names what was measured: part of the key of plans, as `cuda_graphs` is; empty where nothing was."""
+        """Hash of the measurements, for the plan store's key; empty if nothing was measured."""
         if not self.prices and self.probe is None:
             return ""
         text = f"{digest_of(self.prices)} {json.dumps(self.probe, sort_keys=True)}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def cost_model(self, sizes: Mapping[str, int] | None = None) -> _C.CostModel:
-        """Measured prices where there are any, else the analytic model brought to their level.
+        """Return a cost model of measured prices, and of scaled analytic prices for unmeasured nodes.
 
         Args:
             sizes: example sizes of symbols.
@@ -150,21 +149,21 @@ class MachineProfile:
         return _C.CostModel(self.device_model(), table(self.prices), self.factors(), dict(sizes or {}))
 
     def device_model(self) -> _C.DeviceModel:
-        """Rates and overheads, those that the probe found where it has run."""
+        """Return rates and overheads, from the probe if it has run."""
         return device_model(self.executor, self.device_type, self.probe, is_recorded=self.is_recorded)
 
     def factors(self) -> dict[str, float]:
-        """On the analytic price of what was not measured, by operator."""
+        """Return factors on the analytic prices of unmeasured nodes, by operator."""
         return scales(self.prices, COST_CLASSES) if self.prices else {}
 
 
 def machine_profile(executor: str, device: torch.device, store: ProfileStore | None = None) -> MachineProfile:
-    """What a profile knows about an executor on a device; nothing is measured here.
+    """Return the stored prices of an executor on a device; nothing is measured here.
 
     Args:
         executor: name of the executor.
-        device: where the user's inputs live.
-        store: the profile; None for that of this user.
+        device: the device of the user's inputs.
+        store: the profile store; None for this user's.
     """
     store = store if store is not None else profile_store()
     where = fingerprint(device)
@@ -173,7 +172,7 @@ def machine_profile(executor: str, device: torch.device, store: ProfileStore | N
 
 
 def profile_store() -> ProfileStore:
-    """The profile of this user."""
+    """Return this user's profile store."""
     return _store_in(str(default_directory()))
 
 

@@ -1,9 +1,8 @@
-"""Makes the table of a cost model from stored prices, and factors for the nodes that were never timed.
+"""Builds a cost model's table from stored prices, and factors for nodes that were never timed.
 
 The cost model looks a node up by its context (the node among its neighbours) first, then by the node alone.
-A node that is in neither place has its analytic price, multiplied by a factor that says how much longer nodes
-of its operator took than the analytic model said. Without the factors a search would prefer whatever the
-analytic model prices too low.
+If neither is found, it uses the analytic price times the ratio of measured to analytic time for that
+operator. Without these factors, a search would prefer nodes that the analytic model underestimates.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from collections.abc import Callable, Iterable, Mapping
 
 from torchrlopt.machine.cost.store import Price
 
-_MIN_NODES = 3  # distinct nodes of an operator from which its factor is taken
+_MIN_NODES = 3  # distinct nodes required for an operator's own factor
 _MAX_SCALE = 30.0
 
 
 def table(prices: Iterable[Price]) -> dict[int, float]:
-    """Microseconds by key, where a key names a context or a node alone.
+    """Return microseconds by key; a key denotes a context or a node alone.
 
-    A node alone costs the mean over its contexts. Contexts in which the kernel of another node does its work
-    are left out, unless there are no others.
+    The price of a node alone is the mean over its contexts. Contexts in which it is fused into another node's
+    kernel are ignored, unless there are no others.
     """
     found: dict[int, float] = {}
     contexts: dict[int, list[Price]] = defaultdict(list)
@@ -38,12 +37,12 @@ def table(prices: Iterable[Price]) -> dict[int, float]:
 
 
 def scales(prices: Iterable[Price], cost_class: Mapping[str, str]) -> dict[str, float]:
-    """Factors on the analytic price by operator: the median of measured over analytic.
+    """Return factors on the analytic price by operator: the median ratio of measured to analytic.
 
     Args:
-        prices: what was measured.
-        cost_class: class of every operator; an operator without enough nodes of its own takes the factor of
-            its class, then that of all.
+        prices: the measured prices.
+        cost_class: class of every operator; an operator with too few nodes uses the factor of its class, or
+            else of all operators.
     """
     working = [price for price in prices if price.us > 0 and price.analytic_us > 0]
     by_op = _medians(working, lambda price: price.op)
@@ -57,7 +56,7 @@ def scales(prices: Iterable[Price], cost_class: Mapping[str, str]) -> dict[str, 
 
 
 def _medians(prices: Iterable[Price], group: Callable[[Price], str]) -> dict[str, float]:
-    """Median (of the logarithm) of measured over analytic, by group, of groups of enough distinct nodes."""
+    """Return the median ratio of measured to analytic (in log space) of each group with enough nodes."""
     ratios: dict[str, dict[int, float]] = defaultdict(dict)
     for price in prices:
         ratios[group(price)][price.own] = math.log(price.us / price.analytic_us)

@@ -1,4 +1,4 @@
-"""Probes a device and turns what it finds into the numbers of the analytic cost model."""
+"""Probes a device and converts the results to the parameters of the analytic cost model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchrlopt import _C
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.machine.cost.cuda_probe import probe_cuda
 
-# A blocked matrix product reaches about this part of what bare multiply-adds do.
+# A blocked matrix product reaches about this fraction of the peak multiply-add rate.
 _PRODUCT_SHARE = 0.8
 _CALLS, _REPEATS = 200, 7
 
@@ -25,10 +25,11 @@ def probe_device(device: torch.device) -> dict[str, Any]:
         device: a CPU or CUDA device.
 
     Returns:
-        JSON-able: "model", the numbers of `DeviceModel` by name; "raw", what they were taken from; "seconds".
+        JSON-able: "model", the parameters of `DeviceModel` by name; "raw", the underlying measurements;
+        "seconds".
 
     Raises:
-        UnsupportedError: the device has no probe here; the message says why.
+        UnsupportedError: the device cannot be probed; the message says why.
     """
     start = time.perf_counter()
     found = _probe_cuda(device) if device.type == "cuda" else _probe_cpu()
@@ -37,7 +38,7 @@ def probe_device(device: torch.device) -> dict[str, Any]:
 
 def _probe_cpu() -> dict[str, Any]:
     raw = _C.probe_cpu(torch.get_num_threads())
-    # Middle sizes are what activations have; the largest does not fit a core's own caches.
+    # Middle sizes are typical of activations; the largest exceeds a core's private caches.
     cached, memory = raw["bandwidth"][2], raw["bandwidth"][-1]
     overheads = _dispatch_us()
     model = {
@@ -65,14 +66,14 @@ def _probe_cuda(device: torch.device) -> dict[str, Any]:
         "bytes_per_us": raw["copy_bytes_per_us"],
         "cache_bytes_per_us": raw["cache_bytes_per_us"],
         "cache_bytes": raw["l2_bytes"],
-        # PyTorch's dispatch comes on top of the driver's; the kernels run behind it.
+        # PyTorch's dispatch adds to the driver's launch overhead; kernels run asynchronously.
         "launch_us": max(raw["launch_us"], _dispatch_us()["launch_us"]),
     }
     return {"model": model, "raw": raw}
 
 
 def _dispatch_us() -> dict[str, float]:
-    """What eager PyTorch takes for calls that compute next to nothing, from Python."""
+    """Measure the dispatch overhead of eager PyTorch from Python, with almost empty calls."""
     x, weight, bias = torch.ones(4, 4), torch.ones(4, 4), torch.ones(4)
     with torch.no_grad():
         found = {
@@ -88,7 +89,7 @@ def _dispatch_us() -> dict[str, float]:
 
 
 def _call_us(call: Callable[[], object]) -> float:
-    """Microseconds of one call: the median of a few loops."""
+    """Return the microseconds of one call: the median over a few loops."""
     times = []
     for _ in range(_REPEATS):
         start = time.perf_counter()

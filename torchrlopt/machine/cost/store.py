@@ -1,7 +1,7 @@
-"""Stores the profile on disk: measured times of nodes by device and executor, and what the probe found.
+"""Stores the profile on disk: measured node times by device and executor, and probe results.
 
-The profile holds numbers and names only. Somebody who changes it can cause a bad plan, but every plan is
-checked and timed before it is used.
+The profile contains only numbers and names. Tampering with it can cause a bad plan, but every plan is
+verified and timed before use.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from torchrlopt.storage.checked_json import checksum, is_whole, parsed
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.storage.sqlite import Database
 
-_MAX_US = 1e9  # a longer time is no price
-_MAX_GRAPHS = 10**9  # more do not count
-MAX_PRICES = 200_000  # those that were measured last are kept
+_MAX_US = 1e9  # longer times are implausible
+_MAX_GRAPHS = 10**9  # upper bound of the weight of a price
+MAX_PRICES = 200_000  # keeps the most recently measured
 
-# Another version of the format gets other tables, beside these.
+# A new version of the format uses new tables next to these.
 _TABLES = {
     "prices_1": """(
         device text not null, executor text not null, context text not null, own text not null,
@@ -52,18 +52,18 @@ _COLUMNS = "context, own, op, us, spread, warm_us, analytic_us, num_graphs"
 
 @dataclasses.dataclass(frozen=True)
 class Price:
-    """What is known about the time of one node among its neighbours.
+    """The measured time of one node in the context of its neighbours.
 
     Attributes:
-        own: key of the node.
-        context: key of the node among its neighbours.
+        own: key of the node alone.
+        context: key of the node with its neighbours.
         op: its operator.
-        us: median time in the graphs it was seen in, in microseconds; 0 where another node's kernel does its
-            work.
+        us: median time in the graphs that contain it, in microseconds; 0 if it is fused into another node's
+            kernel.
         spread: interquartile range over the median.
-        warm_us: median time when repeated at once, with all it reads in the caches, in microseconds.
-        analytic_us: what the analytic model says, in microseconds.
-        num_graphs: graphs in which it was timed.
+        warm_us: median time when repeated immediately, with its inputs in the caches, in microseconds.
+        analytic_us: time predicted by the analytic model, in microseconds.
+        num_graphs: number of graphs in which it was timed.
     """
 
     own: int
@@ -82,7 +82,7 @@ class Price:
         return all(0 <= each <= _MAX_US for each in times) and self.spread >= 0 and is_counted
 
     def merged(self, other: Price) -> Price:
-        """Both, weighted by the graphs they were seen in."""
+        """Return the mean of both, weighted by their numbers of graphs."""
         total = self.num_graphs + other.num_graphs
         part = other.num_graphs / total
 
@@ -100,14 +100,14 @@ class Price:
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """What the store holds about one executor on one device.
+    """Summary of the stored prices of one executor on one device.
 
     Attributes:
         device: fingerprint.
         executor: its name.
-        num_prices: nodes that were timed.
-        oldest: when the first of these prices was measured, in seconds since the epoch.
-        newest: when the last one was.
+        num_prices: number of timed nodes.
+        oldest: time of the oldest measurement, in seconds since the epoch.
+        newest: time of the newest measurement, likewise.
     """
 
     device: str
@@ -118,11 +118,11 @@ class Profile:
 
 
 class ProfileStore:
-    """Prices by device and executor, on disk where possible and in memory where not.
+    """Prices by device and executor, on disk if possible, else in memory.
 
     Args:
-        directory: where the database lies. None: `default_directory()`.
-        max_prices: limit on the number of prices, on disk and in memory each.
+        directory: directory of the database. None: `default_directory()`.
+        max_prices: limit on the number of prices, separately on disk and in memory.
     """
 
     def __init__(self, directory: Path | None = None, max_prices: int = MAX_PRICES) -> None:
@@ -138,24 +138,24 @@ class ProfileStore:
 
     @property
     def num_bytes(self) -> int:
-        """What it takes on disk."""
+        """Size on disk, in bytes."""
         return self._database.num_bytes
 
     def prices(self, device: str, executor: str) -> dict[int, Price]:
-        """All prices of an executor on a device (its fingerprint), by context key; damaged rows left out."""
+        """Return all undamaged prices of an executor on a device (fingerprint), by context key."""
         query = f"select {_COLUMNS} from prices_1 where device = ? and executor = ?"
         rows = self._database.rows(query, (device, executor))
         found = {price.context: price for price in map(_parsed, rows) if price is not None}
         return found | self._memory.get((device, executor), {})
 
     def add(self, device: str, executor: str, prices: Iterable[Price], replace: bool = False) -> None:
-        """Store prices; never raises for a disk that cannot be written.
+        """Store prices; never raises if the disk is not writable.
 
         Args:
             device: fingerprint of the device.
             executor: name of the executor.
-            prices: those that are not plausible are left out.
-            replace: forget what was known of these nodes, instead of taking the mean.
+            prices: the prices; implausible ones are skipped.
+            replace: replace the stored prices of these nodes instead of averaging.
         """
         fresh = [price for price in prices if price.is_plausible()]
 
@@ -192,19 +192,19 @@ class ProfileStore:
         )
 
     def _evict(self, db: sqlite3.Connection) -> None:
-        """Delete what was measured longest ago beyond the limit."""
+        """Delete the oldest measurements beyond the limit."""
         (count,) = db.execute("select count(*) from prices_1").fetchone()
         if count > self.max_prices:
             db.execute(_OLDEST, (time.time(), self.max_prices))
 
     def probe(self, device: str) -> dict[str, Any] | None:
-        """What the probe found on a device; None where it has not run or the entry is damaged."""
+        """Return the probe results for a device, or None if it has not run or the entry is damaged."""
         found = self._database.rows("select payload, digest from probes_1 where device = ?", (device,))
         probe = parsed(found[0][0]) if found and is_whole(device, *found[0]) else None
         return probe if _is_probe(probe) else None
 
     def put_probe(self, device: str, found: Mapping[str, Any]) -> None:
-        """Remember what the probe found; never raises for a disk that cannot be written."""
+        """Store probe results; never raises if the disk is not writable."""
         text = json.dumps(dict(found), allow_nan=False)
         row = (device, text, checksum(device, text), time.time())
         self._database.write(
@@ -212,34 +212,34 @@ class ProfileStore:
         )
 
     def profiles(self) -> list[Profile]:
-        """What there is on disk."""
+        """Return summaries of the profiles on disk."""
         rows = self._database.rows(_ALL, {"now": time.time()})
         return [Profile(str(device), str(executor), *rest) for device, executor, *rest in rows]
 
     @property
     def num_probes(self) -> int:
-        """Devices that were probed."""
+        """Number of probed devices."""
         return len(self._database.rows("select device from probes_1"))
 
     def clear(self) -> bool:
-        """Forget all prices and probes; False where the disk cannot be written."""
+        """Delete all prices and probes; return False if the disk is not writable."""
         self._memory.clear()
         return self._database.clear()
 
 
 def digest_of(prices: Iterable[Price]) -> str:
-    """SHA-256 (hexadecimal) of prices in any order."""
+    """Return the SHA-256 (hexadecimal) of prices, independent of their order."""
     lines = sorted(f"{price.context} {price.us!r}" for price in prices)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _text(key: int) -> str:
-    """A 64-bit key as text; SQLite's integers are signed."""
+    """Return a 64-bit key as text, because SQLite's integers are signed."""
     return f"{key:016x}"
 
 
 def _parsed(row: tuple[Any, ...]) -> Price | None:
-    """A row of the database; None where it is not what we wrote."""
+    """Parse a row of the database; return None if it is malformed."""
     try:
         context, own, op, us, spread, warm_us, analytic_us, num_graphs = row
         price = Price(
@@ -262,7 +262,7 @@ def _parsed(row: tuple[Any, ...]) -> Price | None:
 
 
 def _is_probe(found: Any) -> bool:
-    """Whether a JSON value has the numbers by which graphs are priced, all of them usable."""
+    """Whether a JSON value holds valid parameters of a cost model."""
     if not isinstance(found, dict) or not isinstance(found.get("model"), dict):
         return False
     numbers = found["model"].values()

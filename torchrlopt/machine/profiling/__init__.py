@@ -1,4 +1,4 @@
-"""Measured times of the nodes of models: traced, run in their program, varied by random walks."""
+"""Profiling: times the nodes of traced models inside their program, on variants from random walks."""
 
 from torchrlopt.machine.profiling.session import Timed, profile
 from torchrlopt.machine.profiling.sources import Source, trace

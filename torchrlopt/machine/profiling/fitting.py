@@ -1,4 +1,4 @@
-"""Prices for executors that run a graph in one piece: analytic prices, fitted to times of whole graphs."""
+"""Prices for executors that run a graph as a whole: analytic prices fitted to whole-graph times."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torchrlopt import _C
 from torchrlopt.machine.cost import Price
 from torchrlopt.onnx.forms.from_onnx import OPERATORS
 
-_PULL = 0.1  # how strongly the factor of a class is drawn to that of all
-_MIN_FACTOR = 0.02  # of the common one
+_PULL = 0.1  # regularisation of class factors towards the common one
+_MIN_FACTOR = 0.02  # relative to the common factor
 
 
 def fitted_prices(runs: Sequence[tuple[_C.Graph, float]], analytic: _C.CostModel) -> list[Price]:
-    """Prices of all nodes of some graphs, such that the sums come near the times of the graphs.
+    """Fit prices of all nodes of some graphs, so that their sums approximate the measured graph times.
 
-    The analytic price of each cost class gets a factor: least squares of the relative errors, drawn to
-    a common factor, because a handful of graphs of one model does not tell every class apart.
+    Each cost class gets a factor on its analytic price, by least squares of relative errors, regularised
+    towards a common factor, because a handful of graphs of one model does not determine every class.
 
     Args:
-        runs: graphs, and microseconds that each took.
+        runs: graphs with their measured times in microseconds.
         analytic: the analytic cost model of the executor.
 
     Returns:
@@ -37,7 +37,7 @@ def fitted_prices(runs: Sequence[tuple[_C.Graph, float]], analytic: _C.CostModel
             sums[row, classes.index(_cost_class(graph, id_))] += analytic.node(graph, id_)["time_us"]
     times = np.array([us for _, us in runs])
     common = float(np.median(times / np.maximum(sums.sum(axis=1), 1e-9)))
-    # Rows of relative errors, then one row for each class that pulls its factor to the common one.
+    # Rows of relative errors, then one regularisation row per class that pulls its factor to the common one.
     scaled = sums * common / times[:, None]
     pull = _PULL * np.eye(len(classes))
     system = np.vstack([scaled, pull])

@@ -1,6 +1,6 @@
-"""Python's garbage collector, kept out of what is timed.
+"""Disables Python's garbage collector during timing.
 
-It belongs to the whole process: nothing that a user's compilation goes through may switch it off.
+The collector is process-wide, so code on the path of a user's compilation must not disable it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Switches the collector off for a while; one that was off already stays off."""
+    """Disable the collector temporarily; if it was disabled before, it stays disabled."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

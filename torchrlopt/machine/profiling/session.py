@@ -1,9 +1,9 @@
-"""Fills the profile: times the nodes of a model, and those that substitutions put into it.
+"""Fills the profile: times the nodes of a model and nodes introduced by substitutions.
 
-The original graph is timed first, then the one that greedy search finds, then graphs on random walks that
-hold nodes that were not timed yet. The prices are stored after every graph, so a run may be stopped at any
-moment, and the next run continues from there. Where an executor runs a graph in one piece, whole graphs are
-timed, and a fit divides their times among the nodes.
+It times the original graph, then the result of greedy search, then graphs on random walks that contain
+untimed nodes. Prices are stored after every graph, so a run may be stopped at any time and the next one
+continues. If an executor runs a graph as a whole, whole graphs are timed and a fit divides their times among
+the nodes.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from torchrlopt.machine.profiling.walks import walk
 
 logger = logging.getLogger("torchrlopt")
 
-_GRAPH_S = 0.5  # of running for each graph, besides its lowering
+_GRAPH_S = 0.5  # of running each graph, excluding lowering
 _REFERENCE_S = 0.1  # of running the original after each
-_MAX_STEPS = 32  # of a walk
-_MIN_UNKNOWN = 8  # nodes not timed yet that make a graph worth its lowering
-_MAX_IDLE_WALKS = 3  # in a row that end without enough of them: the model is known well
+_MAX_STEPS = 32  # per walk
+_MIN_UNKNOWN = 8  # untimed nodes that make a graph worth lowering
+_MAX_IDLE_WALKS = 3  # in a row without enough of them: the profile is complete
 
 
 @dataclasses.dataclass(frozen=True)
 class Timed:
-    """One graph that was timed.
+    """A timed graph.
 
     Attributes:
         what: "original", "greedy" or "walk".
-        num_nodes: nodes that run at every call.
-        num_new: those of them whose context had not been timed before.
+        num_nodes: number of nodes that run at every call.
+        num_new: number of those whose context had not been timed before.
         run_us: median time of a run, in microseconds.
     """
 
@@ -60,16 +60,16 @@ def profile(
     seed: int = 0,
     report: Callable[[Timed], None] = lambda _: None,
 ) -> int:
-    """Time the nodes of a graph and of graphs around it.
+    """Time the nodes of a graph and of graphs near it.
 
     Args:
         source: the graph.
-        executor: what runs it.
-        library: substitutions that lead to other graphs.
-        store: where the prices go.
-        seconds: about how long it may take; at least the original graph is timed.
-        seed: of the walks.
-        report: is told of every graph that was timed.
+        executor: the executor that runs it.
+        library: substitutions that generate the other graphs.
+        store: the store that receives the prices.
+        seconds: approximate time limit; at least the original graph is timed.
+        seed: seed of the walks.
+        report: called with every timed graph.
 
     Returns:
         The number of graphs timed.
@@ -98,7 +98,7 @@ def profile(
 
 
 class _Session:
-    """One call of `profile`: what is known so far, and where to look for more."""
+    """State of one call of `profile`."""
 
     def __init__(self, source: Source, executor: str, library: _C.Library, store: ProfileStore) -> None:
         self.source = source
@@ -114,22 +114,22 @@ class _Session:
 
     @property
     def cost(self) -> _C.CostModel:
-        """Prices with all that was timed so far."""
+        """Cost model with everything timed so far."""
         if self._cost is None:
             known = machine_profile(self.executor, self.source.device, self.store)
             self._cost = known.cost_model(self.source.sizes)
         return self._cost
 
     def num_unknown(self, graph: _C.Graph) -> int:
-        """Nodes whose time among their neighbours is not known."""
+        """Return the number of nodes whose time in context is unknown."""
         return sum(not self.cost.is_measured(graph, id_) for id_ in graph.topological_order())
 
     def time(self, graph: _C.Graph) -> float:
-        """Time a graph, and remember the prices; microseconds of a run."""
+        """Time a graph and store the prices; return the microseconds of a run."""
         lowered = self.source.lower(graph, self.executor)
         try:
             timed = time_nodes(self.source, graph, lowered, self._analytic, _GRAPH_S)
-        except UnsupportedError:  # it runs in one piece
+        except UnsupportedError:  # it runs the graph as a whole
             run_us = run_times([lowered], self.source.inputs, self.source.device, _GRAPH_S)[0]
             self._whole.append((graph, run_us * self._drift(lowered)))
             prices = fitted_prices(self._whole, self._analytic)
@@ -145,10 +145,10 @@ class _Session:
         return run_us
 
     def _drift(self, lowered: Lowered) -> float:
-        """The usual time of the first graph over its time now: times are multiplied by it.
+        """Return the drift correction: the usual time of the first graph over its current time.
 
-        A machine gets slower and faster in the course of minutes. The first graph is timed again after each
-        graph, so its time says how fast the machine is at that moment.
+        The speed of a machine varies over minutes. The first graph is timed again after each graph as a
+        reference of the current speed; measured times are multiplied by the correction.
         """
         self._reference = self._reference or lowered
         self._reference_us += run_times(
@@ -157,7 +157,7 @@ class _Session:
         return statistics.median(self._reference_us) / self._reference_us[-1]
 
     def candidates(self, seed: int) -> Iterator[tuple[str, _C.Graph]]:
-        """The original, the graph of greedy search, then graphs on walks from either that have new nodes."""
+        """Yield the original, the greedy result, then graphs with untimed nodes on walks from either."""
         original = self.source.program.graph
         yield "original", original
         greedy = _C.search(original, self.library, self.cost, searcher="greedy", budget_ms=5000)["graph"]
@@ -174,7 +174,7 @@ class _Session:
                 return
 
     def _unknown_on_walk(self, start: _C.Graph, seed: int) -> _C.Graph | None:
-        """A graph along a walk that is worth its lowering."""
+        """Return the end of a random walk, or None if it has too few untimed nodes."""
         graph = start
         for step in itertools.islice(walk(start, self.library, seed), _MAX_STEPS):
             graph = step

@@ -1,4 +1,4 @@
-"""Loads and traces the models whose nodes are to be priced, and lowers the graphs that plans make of them."""
+"""Traces models for profiling and lowers the graphs that are derived from them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from torchrlopt.options import Options
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """One graph of a model, which can be lowered for any graph that a plan leads to.
+    """One graph of a model; graphs derived from it by substitutions can be lowered.
 
     Attributes:
-        job: the graph, with the inputs that it is run on.
+        job: the graph with its inputs.
     """
 
     job: Job
 
     @property
     def program(self) -> Program:
-        """The graph as the reader gives it."""
+        """The graph as read, before any substitution."""
         return self.job.program
 
     @property
@@ -41,16 +41,16 @@ class Source:
 
     @property
     def device(self) -> torch.device:
-        """Where the graph's tensors are."""
+        """Device of the graph's tensors."""
         return self.job.traced.device
 
     @functools.cached_property
     def inputs(self) -> list[Any]:
-        """Inputs of the captured graph, weights among them, in order; what a call may write to is a copy."""
+        """Inputs of the captured graph, including weights; those that a call may write to are copies."""
         return self.job.traced.own_inputs()
 
     def lower(self, graph: _C.Graph, executor: str) -> Lowered:
-        """The callable of a graph that was made from `program.graph` by substitutions.
+        """Lower a graph that was derived from `program.graph` by substitutions.
 
         Raises:
             LoweringError: the executor cannot run it.
@@ -59,11 +59,11 @@ class Source:
         return registry.get(executor).lower(model, self.job.captured, Options(executor=executor))
 
     def node_ids(self, graph: _C.Graph) -> dict[str, int]:
-        """Ids of the nodes by the names they have in the written model."""
+        """Return node ids by their names in the written model."""
         nodes, prefix = map(graph.node, graph.topological_order()), fresh_prefix(self.program.source)
         return {node_name(node, prefix): int(node["id"]) for node in nodes}
 
 
 def trace(model: torch.nn.Module | Callable[..., Any], inputs: ExampleInputs) -> list[Source]:
-    """The graphs of a model, see `jobs_of`."""
+    """Trace a model into its graphs, see `jobs_of`."""
     return [Source(job) for job in jobs_of(model, inputs)]

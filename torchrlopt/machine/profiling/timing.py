@@ -1,7 +1,7 @@
 """Times the nodes of one graph while the whole lowered program runs.
 
-The time of a node depends on the program around it: whether its input is still in the cache, in which layout
-the input lies, what is fused into its kernel, what Python does meanwhile. A node that is timed alone has none
+The time of a node depends on the program around it: whether its input is still in the cache, the layout of
+the input, what is fused into its kernel, and concurrent work in Python. Timing a node in isolation misses all
 of that.
 """
 
@@ -30,16 +30,16 @@ from torchrlopt.machine.profiling.sources import Source
 
 _WARM_UP = 2
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 40
-_PATIENCE = 3.0  # times the given seconds, for rounds in which nothing held the process up
+_PATIENCE = 3.0  # multiple of the given seconds to wait for rounds without contention
 
 
 @dataclasses.dataclass(frozen=True)
 class TimedGraph:
-    """What one graph took.
+    """Measured times of one graph.
 
     Attributes:
         prices: one for every distinct context in it.
-        run_us: median time of a run without the clock in between, in microseconds.
+        run_us: median time of an uninstrumented run, in microseconds.
     """
 
     prices: list[Price]
@@ -51,19 +51,18 @@ def time_nodes(
 ) -> TimedGraph:
     """Time every node of a graph.
 
-    Runs with readings of the clock and runs without take turns. The times of the nodes are scaled so that
-    they add up to the median of the runs without: the readings themselves take time, and the median of a sum
-    is not the sum of the medians.
+    Instrumented and plain runs alternate. Node times are scaled so that they add up to the median of the
+    plain runs: clock readings take time, and the median of a sum is not the sum of the medians.
 
     Args:
-        source: where the graph came from.
+        source: the source of the graph.
         graph: the graph.
-        lowered: its callable, by an executor that runs call by call.
-        analytic: says which of the nodes that share a kernel it belongs to.
-        seconds: about how long to run.
+        lowered: its callable, from an executor that runs call by call.
+        analytic: decides which of several nodes that share a kernel is charged for it.
+        seconds: approximate running time.
 
     Raises:
-        UnsupportedError: the executor runs a graph in one piece.
+        UnsupportedError: the executor runs a graph as a whole.
     """
     clock = clock_of(source.device)
     stamped = Stamped(lowered, clock)
@@ -80,7 +79,7 @@ def time_nodes(
     owners = _owners(stamped, source.node_ids(graph), graph, analytic)
     nodes = _by_node(owners, medians * scale, quartiles[1] - quartiles[0], np.minimum(warm, medians) * scale)
     leaves = graph.inputs
-    for id_ in leaves:  # what a call costs before and after its kernels: the check of every weight above all
+    for id_ in leaves:  # overhead around the kernels, above all weight checks
         nodes[id_] = _Node(float(outside) / len(leaves), 0.0, 0.0)
     return TimedGraph(_prices(graph, analytic, nodes), plain_us)
 
@@ -92,16 +91,16 @@ def run_times(
     seconds: float,
     min_rounds: int = 7,
 ) -> list[float]:
-    """Median times of callables that take turns, in microseconds.
+    """Return median times of callables that run alternately, in microseconds.
 
-    Of calls in which the process had its processors, where there are `min_rounds` of them of each.
+    Only calls without contention count, if each callable has at least `min_rounds` of them.
 
     Args:
-        callables: run on the same inputs.
-        inputs: of all of them.
-        device: where they run.
-        seconds: about how long to run altogether.
-        min_rounds: least number of rounds.
+        callables: callables to run on the same inputs.
+        inputs: inputs of all callables.
+        device: device that they run on.
+        seconds: approximate total running time.
+        min_rounds: minimum number of rounds.
     """
     clock = clock_of(device)
     times: list[list[int]] = [[] for _ in callables]
@@ -112,10 +111,10 @@ def run_times(
         while len(times[0]) < min_rounds or time.perf_counter() - begin < (
             seconds if min(map(len, calm)) >= min_rounds else _PATIENCE * seconds
         ):
-            first = len(times[0]) % len(callables)  # who comes first is no better and no worse off for it
+            first = len(times[0]) % len(callables)  # rotate the order, so that position causes no bias
             for place in (*range(first, len(callables)), *range(first)):
                 run = callables[place]
-                run(*inputs)  # brings its own weights back into the caches
+                run(*inputs)  # warm-up: brings its weights back into the caches
                 waited = contention.waited_ns()
                 start = clock()
                 run(*inputs)
@@ -130,7 +129,7 @@ def run_times(
 
 @dataclasses.dataclass
 class _Node:
-    """Microseconds of one node: in the program, interquartile range, repeated at once."""
+    """Microseconds of one node: in the program, interquartile range, repeated immediately."""
 
     us: float = 0.0
     range_us: float = 0.0
@@ -140,9 +139,9 @@ class _Node:
 def _rounds(
     stamped: Stamped, lowered: Lowered, inputs: Sequence[Any], clock: Clock, seconds: float
 ) -> tuple[list[list[int]], list[int], list[int]]:
-    """Nanoseconds of every call, of the runs with, and of the runs without readings of the clock.
+    """Return nanoseconds of every call, of the instrumented runs, and of the plain runs.
 
-    Of rounds in which the process had its processors, where there are enough of them.
+    Only rounds without contention count, if there are enough of them.
     """
     calls: list[list[int]] = []
     runs: list[int] = []
@@ -177,7 +176,7 @@ def _rounds(
 
 
 def _reading_us(clock: Clock) -> float:
-    """What one reading of the clock takes when nothing is running, in microseconds."""
+    """Return the time of one clock reading on an idle device, in microseconds."""
     stamps = [clock() for _ in range(2001)]
     return float(np.median(np.diff(stamps))) / 1e3
 
@@ -185,9 +184,9 @@ def _reading_us(clock: Clock) -> float:
 def _owners(
     stamped: Stamped, ids: Mapping[str, int], graph: _C.Graph, analytic: _C.CostModel
 ) -> list[int | None]:
-    """The node that each call is charged to: of those that share it, the dearest by the analytic model.
+    """Return the node that each call is charged to: the costliest of its nodes by the analytic model.
 
-    A call that stands for no node (a change of layout) belongs to what it reads, else to what reads it.
+    A call without a node (a layout conversion) is charged to its producer, else to its reader.
     """
     owners: list[int | None] = []
     for origin, sources in zip(stamped.origins, stamped.sources, strict=True):
@@ -206,7 +205,7 @@ def _owners(
 def _by_node(
     owners: Sequence[int | None], us: NDArray[Any], range_us: NDArray[Any], warm_us: NDArray[Any]
 ) -> dict[int, _Node]:
-    """Sums over the calls of each node."""
+    """Sum the calls of each node."""
     nodes: dict[int, _Node] = defaultdict(_Node)
     for owner, own, spread, warm in zip(owners, us, range_us, warm_us, strict=True):
         if owner is not None:
@@ -217,7 +216,7 @@ def _by_node(
 
 
 def _prices(graph: _C.Graph, analytic: _C.CostModel, nodes: Mapping[int, _Node]) -> list[Price]:
-    """One price for each distinct context: the median over the nodes that have it."""
+    """Return one price per distinct context: the mean over the nodes that have it."""
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
     for id_ in graph.topological_order():
         if id_ in nodes or not graph.node(id_)["is_static"]:
@@ -225,7 +224,7 @@ def _prices(graph: _C.Graph, analytic: _C.CostModel, nodes: Mapping[int, _Node])
     prices = []
     for (own, context), members in groups.items():
         timed = [nodes.get(id_, _Node()) for id_ in members]
-        # The mean: twins early and late in a program differ in what the caches still hold.
+        # The mean, not the median: identical nodes early and late in a program differ in what is cached.
         us = float(np.mean([node.us for node in timed]))
         prices.append(
             Price(

@@ -1,4 +1,4 @@
-"""Makes graphs a few substitutions away from a given one, such as searches meet."""
+"""Generates graphs a few substitutions away from a given one, like those that searches visit."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from collections.abc import Iterator, Sequence
 from torchrlopt import _C
 from torchrlopt.errors import SubstitutionError
 
-_MAX_REFUSALS = 50  # in a row; then nothing can be applied any more
+_MAX_REFUSALS = 50  # in a row; then assume that nothing applies any more
 
 
 def walk(graph: _C.Graph, library: _C.Library, seed: int) -> Iterator[_C.Graph]:
-    """Random steps without end, or until nothing applies.
+    """Yield graphs along random steps without end, or until nothing applies.
 
-    First a substitution is drawn among those that match, then one of its locations: rare ones get their turn.
+    Each step first draws one of the matching substitutions, then one of its locations, so that rare
+    substitutions are taken as often as common ones.
 
     Args:
-        graph: where the walk starts.
+        graph: the start of the walk.
         library: the substitutions.
-        seed: of the walk; the same seed takes the same steps.
+        seed: seed of the walk; the same seed gives the same steps.
 
     Yields:
         The graph after each step.
@@ -48,19 +49,19 @@ def walk(graph: _C.Graph, library: _C.Library, seed: int) -> Iterator[_C.Graph]:
 def variant(
     graph: _C.Graph, library: _C.Library, plan: Sequence[tuple[str, int]], seed: int, max_steps: int
 ) -> tuple[_C.Graph, int]:
-    """The graph after a random part of a plan and a random number of random steps.
+    """Apply a random prefix of a plan, then a random number of random steps.
 
-    Random steps alone seldom get far from where they start; a search goes all the way.
+    Random steps alone seldom get far from the start; a search does.
 
     Args:
-        graph: where the plan starts.
+        graph: the graph of the plan.
         library: the substitutions.
-        plan: steps of some search, by name and location; every second seed takes the first few of them.
-        seed: decides number and choice of the steps.
-        max_steps: largest number of random steps.
+        plan: steps of some search as (name, location) pairs; odd seeds apply a prefix of them.
+        seed: seed of the number and choice of the steps.
+        max_steps: maximum number of random steps.
 
     Returns:
-        The graph, and how many steps led to it.
+        The graph and the number of steps that produced it.
     """
     rng = random.Random(~seed)
     taken = rng.randint(0, len(plan)) if seed % 2 else 0
