@@ -1,1 +1,1 @@
-"""Where the package keeps what outlives a process: private directories, whole files, SQLite."""
+"""Persistent storage: private directories, atomic files, SQLite."""

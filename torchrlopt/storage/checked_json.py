@@ -1,4 +1,4 @@
-"""JSON from files that others may have written, and objects with a check sum that ties them to their key."""
+"""Untrusted JSON, and objects with a checksum that binds them to their key."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import json
 from typing import Any, NoReturn
 
 MAX_VALUES = 4_000_000
-"""Most values of a text: no plan and no agent has a tenth of it."""
+"""Maximum number of values in a text; no plan or agent has a tenth of it."""
 
 
 def checksum(key: str, text: str) -> str:
-    """SHA-256 (hexadecimal) of a key and the text stored under it."""
+    """Return the SHA-256 (hexadecimal) of a key and the text stored under it."""
     return hashlib.sha256(f"{key}\n{text}".encode()).hexdigest()
 
 
 def is_whole(key: str, text: Any, found: Any) -> bool:
-    """Whether a row is what was put: text, with the check sum that was found beside it."""
+    """Whether a row is intact: `text` is a string and `found` is its checksum."""
     return isinstance(text, str) and found == checksum(key, text)
 
 
 def decoded(text: str | bytes) -> Any:
-    """The value of a JSON text, in bounded memory.
+    """Decode a JSON text in bounded memory.
 
     Raises:
-        ValueError: it is malformed, nested too deep, or of too many values.
+        ValueError: it is malformed, nested too deeply, or has too many values.
     """
     if isinstance(text, bytes):
         text = text.decode()
-    # An empty list takes three bytes as text and sixty-four as an object: 64 MB would become 1.4 GB.
+    # An empty list takes three bytes as text but 64 as an object: 64 MB would become 1.4 GB.
     if sum(map(text.count, "[{,")) > MAX_VALUES:
         raise ValueError(f"more than {MAX_VALUES} values")
     try:
@@ -38,7 +38,7 @@ def decoded(text: str | bytes) -> Any:
 
 
 def parsed(text: str | bytes) -> dict[str, Any] | None:
-    """The object; None for a text that we would not have written."""
+    """Return the decoded object, or None if the text is not one."""
     try:
         found = decoded(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where this package keeps files: a private directory of the user."""
+"""The private directory in which this package keeps its files."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ VARIABLE = "TORCHRLOPT_CACHE_DIR"
 
 
 def default_directory() -> Path:
-    """`$TORCHRLOPT_CACHE_DIR` where set, else the user's cache directory."""
+    """Return `$TORCHRLOPT_CACHE_DIR` if set, else the user's cache directory."""
     given = os.environ.get(VARIABLE)
     return Path(given) if given else Path(platformdirs.user_cache_dir("torchrlopt", appauthor=False))
 
 
 def make_private(directory: Path) -> None:
-    """Make the directory, for this user only, where there is none; close one to others that they can read.
+    """Create the directory for this user only; if it exists and others can read it, make it private.
 
-    What the user named stays as it is: it may hold other things, and the files in it are closed one by one.
-    One into which others could write stays as well: what lies in it is not to be trusted from now on either.
+    A directory named by the user keeps its mode: it may hold other things, and its files are made private one
+    by one. A directory that others can write keeps its mode too: its contents must not become trusted.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     if directory.exists():
         if not _is_named(directory) and not _can_others_write(directory.stat()):
@@ -32,16 +32,16 @@ def make_private(directory: Path) -> None:
         return
     try:
         directory.mkdir(parents=True, mode=0o700)
-    except FileExistsError:  # another process was first; what it made is looked at before use
+    except FileExistsError:  # another process was faster; its directory is checked before use
         return
-    directory.chmod(0o700)  # whatever the umask
+    directory.chmod(0o700)  # regardless of the umask
 
 
 def check_private(directory: Path) -> None:
-    """Refuse a directory into which another user can write.
+    """Reject a directory that other users can write.
 
     Raises:
-        OSError: it is another user's, open to writers, or not there.
+        OSError: it belongs to another user, is writable by others, or does not exist.
     """
     info = directory.stat()
     if info.st_uid != os.getuid() or _can_others_write(info):
@@ -49,10 +49,10 @@ def check_private(directory: Path) -> None:
 
 
 def close_to_others(path: Path) -> None:
-    """Take from other users all rights on a file or directory of this user's.
+    """Remove all permissions of other users on a file or directory that this user owns.
 
     Raises:
-        OSError: it is not there, or on a disk that is not to be written.
+        OSError: it does not exist, or the disk is not writable.
     """
     info = path.stat()
     if info.st_uid == os.getuid() and info.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -60,11 +60,11 @@ def close_to_others(path: Path) -> None:
 
 
 def check_own(path: Path) -> None:
-    """Refuse a file that another user owns, or can write.
+    """Reject a file that another user owns or can write.
 
     Raises:
-        PermissionError: it is one.
-        OSError: it is not there.
+        PermissionError: another user owns or can write it.
+        OSError: it does not exist.
     """
     info = path.stat()
     if info.st_uid != os.getuid() or _can_others_write(info):
@@ -72,11 +72,11 @@ def check_own(path: Path) -> None:
 
 
 def _is_named(directory: Path) -> bool:
-    """Whether the user's variable names this directory, however it is spelled there."""
+    """Whether `$TORCHRLOPT_CACHE_DIR` names this directory, under any spelling."""
     given = os.environ.get(VARIABLE)
     try:
         return bool(given) and os.path.samefile(str(given), directory)
-    except OSError:  # it names nothing that is there
+    except OSError:  # it names nothing that exists
         return False
 
 

@@ -1,4 +1,4 @@
-"""Reads and writes whole files that others may have a hand in: plain ones only, bounded, all or nothing."""
+"""Reads and writes untrusted files safely: regular files only, bounded in size, written atomically."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from torchrlopt.errors import OptionsError
 
 
 def read_bounded(path: Path, most: int) -> bytes:
-    """The content of a plain file; never waits, and takes no more memory than the limit allows.
+    """Read a regular file without blocking and in bounded memory.
 
     Args:
         path: the file; links are followed.
-        most: bytes that it may have.
+        most: maximum size in bytes.
 
     Raises:
-        OSError: it cannot be read, is no plain file (a pipe, a device, a directory), or is larger (EFBIG).
+        OSError: it cannot be read, is not a regular file (a pipe, a device, a directory), or is larger
+            (EFBIG).
     """
-    _require_plain(os.stat(path), path)  # a pipe that is opened, if only to look at it, wakes its writer
+    _require_plain(os.stat(path), path)  # stat first: merely opening a pipe wakes its writer
     with open(path, "rb", opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
         _require_plain(status, path)
         if status.st_size > most:
             raise OSError(errno.EFBIG, f"{status.st_size} bytes, expected up to {most}", str(path))
         content = file.read(status.st_size + 1)
-        if len(content) > status.st_size:  # it grows, or its file system does not know sizes, as /proc
+        if len(content) > status.st_size:  # it grows, or has no size, as in /proc
             content += file.read(most + 1 - len(content))
     if len(content) > most:
         raise OSError(errno.EFBIG, f"more than {most} bytes", str(path))
@@ -37,22 +38,22 @@ def read_bounded(path: Path, most: int) -> bytes:
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write a file so that readers see the old content or the new one, never a part, whatever crashes.
+    """Write a file atomically: readers see the old or the new content, even after a crash.
 
-    A link is replaced, not followed. A file that is replaced gives its mode to the new one.
+    A link is replaced, not followed. The new file inherits the mode of the file that it replaces.
 
     Args:
         path: the file.
-        data: what is in it afterwards.
-        mode: of a new file, less the user's umask; one that is replaced gives no rights beyond it.
+        data: the new content.
+        mode: mode of a new file, before the user's umask; an inherited mode is limited to these bits.
 
     Raises:
-        OptionsError: something is there that is no file.
+        OptionsError: the path exists and is not a file.
         OSError: it cannot be written.
     """
     require_replaceable(path)
     name = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    # The system applies the umask as it makes the file: to ask for it is to change it, for all threads.
+    # Let the system apply the umask on creation: reading it means changing it, for all threads.
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -60,7 +61,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
                 os.fchmod(file.fileno(), path.stat().st_mode & mode)
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())  # before the name points to it
+            os.fsync(file.fileno())  # before the rename
         os.replace(name, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -69,17 +70,17 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 
 def require_replaceable(path: Path) -> None:
-    """Refuse to put a file where a pipe, a device, a socket or a directory is.
+    """Refuse to replace a pipe, a device, a socket or a directory.
 
     Raises:
-        OptionsError: one is there.
+        OptionsError: the path is one of these.
     """
     if path.exists() and not path.is_file():
         raise OptionsError("the result would replace something that is no file", where=str(path))
 
 
 def _without_waiting(name: str, flags: int) -> int:
-    """Opens what may have become a pipe or a terminal since it was looked at."""
+    """Open without blocking: the file may have become a pipe or a terminal since it was checked."""
     return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 

@@ -1,7 +1,7 @@
-"""Plans as files: what the plan store keeps of a graph, as JSON that a user can carry elsewhere.
+"""Plan files: plans as portable JSON.
 
-A file names substitutions and numbers only. Reading one executes nothing; what it says is replayed through
-the checks of the core, as every plan is.
+A file contains only names of substitutions and numbers. Reading one executes nothing; its steps are replayed
+through the checks of the core, like every plan.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class SavedPlan:
     """The plans of a model: one for each of its graphs.
 
     Attributes:
-        graphs: for each graph what `Plan.as_dict` gives (hashes of graph and library, steps, costs) and
+        graphs: for each graph, the result of `Plan.as_dict` (hashes of graph and library, steps, costs) and
             the "executor" that the plan was made for.
-        versions: of torchrlopt and torch that made it.
+        versions: versions of torchrlopt and torch that made it.
     """
 
     graphs: tuple[Mapping[str, Any], ...]
@@ -37,30 +37,30 @@ class SavedPlan:
 
     @classmethod
     def made_here(cls, graphs: tuple[Mapping[str, Any], ...]) -> SavedPlan:
-        """With the versions of this installation."""
+        """Construct with the versions of this installation."""
         return cls(graphs, {name: metadata.version(name) for name in ("torchrlopt", "torch")})
 
     @property
     def num_steps(self) -> int:
-        """Over all graphs."""
+        """Number of steps over all graphs."""
         return sum(len(graph["steps"]) for graph in self.graphs)
 
     def of(self, graph_hash: str) -> Mapping[str, Any] | None:
-        """The plan of a graph; None where there is none."""
+        """Return the plan of a graph, or None."""
         return next((each for each in self.graphs if each.get("graph_hash") == graph_hash), None)
 
     def save(self, path: str | Path) -> None:
-        """Write the file, whole or not at all.
+        """Write the file atomically.
 
         Raises:
-            SearchError: there is no plan: no graph came so far that one was made.
-            OptionsError: something is at that path that is no file.
+            SearchError: there is no plan: planning did not complete for any graph.
+            OptionsError: the path exists and is not a file.
             OSError: the file cannot be written.
         """
         write_whole(Path(path).absolute(), self.text().encode())
 
     def text(self) -> str:
-        """What is in the file.
+        """Return the content of the file.
 
         Raises:
             SearchError: there is no plan.
@@ -80,7 +80,7 @@ class SavedPlan:
         """Read a file that `save` wrote; it may have been tampered with.
 
         Raises:
-            SearchError: there is no such file, it is damaged, or of another format.
+            SearchError: the file does not exist, is damaged, or has another format.
         """
         try:
             content = parsed(read_bounded(Path(path), MAX_BYTES).decode())
@@ -118,5 +118,5 @@ def _text(content: Mapping[str, Any]) -> str:
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    # Through JSON once, so that the text is that of what will be read.
+    # Round-trip through JSON, so that the digest matches the parsed content.
     return checksum(KIND, _text(json.loads(json.dumps(content, allow_nan=False))))

@@ -1,4 +1,4 @@
-"""What repeats a failure, as texts; written as a folder where the user asks for it."""
+"""Reproductions of failures as text files, written to a folder on request."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ VARIABLE = "TORCHRLOPT_REPRO_DIR"
 
 @dataclasses.dataclass(frozen=True)
 class Repro:
-    """Files by name; no tensor and no weight is in them.
+    """Files by name; they contain no tensors and no weights.
 
     Attributes:
-        name: the same for the same failure: of the folder, where the user named one for all of them.
-        files: their texts.
+        name: identical for identical failures; names the subfolder if the user chose one folder for all
+            failures.
+        files: their contents, by file name.
     """
 
     name: str
     files: Mapping[str, str]
 
     def write(self, folder: str | Path) -> Path:
-        """Write the files into a folder, which is made where there is none.
+        """Write the files into a folder, creating it if necessary.
 
         Raises:
             OSError: it cannot be written.
@@ -36,6 +37,6 @@ class Repro:
 
 
 def folder_for_all(given: str | None) -> Path | None:
-    """Where every failure is written: the option's folder, else the environment's, if there is one."""
+    """Return the folder for all failures, from the option or else the environment, or None."""
     named = given or os.environ.get(VARIABLE)
     return Path(named) if named else None

@@ -1,15 +1,15 @@
-"""SQLite files in the user's cache directory that survive whatever happens to them.
+"""Fault-tolerant SQLite files in the user's cache directory.
 
-Every operation opens its own connection (about a millisecond), so threads and several processes need no care
-of ours. A fork waits for the operation that is going on: SQLite's own locks would stay closed in the child.
+Every operation opens its own connection (about a millisecond), so threads and processes need no coordination
+here. A fork waits for the current operation: otherwise SQLite's own locks would stay locked in the child.
 
-What goes wrong is never an error of the caller's: reading finds nothing, writing says that it did not happen,
-and there is one warning for each cause. A file that is damaged, that another user owns or could write, or
-whose tables are not ours, is put aside and made anew.
+Failures are never the caller's problem: reads return nothing, writes return False, and each cause warns once.
+A file that is damaged, that another user owns or can write, or whose tables have an unexpected schema is
+moved aside and recreated.
 
-`diskcache` (5.6.3, tried) does not do this: it raises where a file is damaged or has other columns, makes
-files that others can read, and opens files that others can write. It also unpickles what it reads, so that
-whoever can write into a cache can run code.
+`diskcache` (5.6.3, tried) does not do this: it raises if a file is damaged or has other columns, creates
+files that others can read, and opens files that others can write. It also unpickles what it reads, so anyone
+who can write to a cache can run code.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_S = 2.0
 MAX_ROW_BYTES = 4 * 2**20 + 2**12
-"""Of a row; SQLite makes no larger one, and reads none that somebody else has made."""
+"""Maximum size of a row; SQLite neither writes nor reads a larger one."""
 
 _LOCK_PAUSE_S = 0.01
 _HEADER_BYTES, _NEWEST_SCHEMA = 100, 4
-_PARTS = ("", "-wal", "-shm")  # of the name of a database with a write-ahead log
+_PARTS = ("", "-wal", "-shm")  # suffixes of the files of a database with a write-ahead log
 
-# Held by the thread that is inside SQLite.
+# Held by the thread that is inside SQLite, and across a fork.
 _busy = threading.RLock()
 os.register_at_fork(before=_busy.acquire, after_in_parent=_busy.release, after_in_child=_busy.release)
 
@@ -45,18 +45,18 @@ Change = Callable[[sqlite3.Connection], object]
 
 
 class _Damaged(sqlite3.DatabaseError):
-    """What lay at the path was not ours, or not whole; it has been put aside, with a warning."""
+    """The file was damaged or foreign; it has been moved aside, with a warning."""
 
 
 class Database:
     """One SQLite file.
 
     Args:
-        path: the file; its directory is made with mode 0700, the file with 0600.
-        what: what lies in it, for warnings.
-        tables: what follows the name in `create table`, by name. A version of the package with other columns
-            takes another name.
-        indices: statements that make what speeds queries up.
+        path: the file, created with mode 0600, in a directory created with mode 0700.
+        what: description of its contents, for warnings.
+        tables: the text after the name in `create table`, by table name. If a new version of the package
+            changes the columns, it uses another name.
+        indices: statements that create indices.
     """
 
     def __init__(self, path: Path, what: str, tables: dict[str, str], indices: Sequence[str] = ()) -> None:
@@ -68,24 +68,25 @@ class Database:
 
     @property
     def aside(self) -> Path:
-        """Where a damaged file goes."""
+        """Path that a damaged file is moved to."""
         return self.path.with_suffix(".corrupt")
 
     @property
     def num_bytes(self) -> int:
-        """What the file takes on disk, with its log and with one that was put aside."""
+        """Size on disk, in bytes, including the log and a file that was moved aside."""
         paths = [*(Path(f"{self.path}{part}") for part in _PARTS), self.aside]
         return sum(path.stat().st_size for path in paths if os.path.exists(path))
 
     def rows(self, query: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
-        """What a query finds; nothing where there is no database, or it cannot be read."""
-        if not os.path.exists(self.path):  # unlike Path.exists also where a folder above is closed to us
+        """Return the rows of a query; none if the database does not exist or cannot be read."""
+        if not os.path.exists(self.path):  # unlike Path.exists, no error if a parent is inaccessible
             return []
         try:
-            with self._connection("rw") as db:  # even a reader writes the index of the write-ahead log
+            with self._connection("rw") as db:  # readers also write the index of the write-ahead log
                 return _fetched(db, query, values)
         except (sqlite3.Error, OSError) as error:
-            # The file may come from a version that had no such table, or its maker is at work just now.
+            # The file may come from a version without this table, or be under construction by another
+            # process.
             if not isinstance(error, _Damaged) and "no such table" not in str(error):
                 self.warn(f"{self.what} cannot be read", str(error))
             return []
@@ -94,11 +95,11 @@ class Database:
         """Change the database in one transaction.
 
         Args:
-            change: is given a connection.
-            is_vital: wait for other writers, try again after damage, and warn where it cannot be done.
+            change: called with a connection.
+            is_vital: wait for other writers, retry after damage, and warn on failure.
 
         Returns:
-            Whether it was done; if not, nothing of it was.
+            Whether the transaction succeeded; if not, nothing has changed.
         """
         try:
             make_private(self.path.parent)
@@ -115,7 +116,7 @@ class Database:
         return True
 
     def clear(self) -> bool:
-        """Delete all rows, give the space back, and delete what was put aside."""
+        """Delete all rows, free the space, and delete the file that was moved aside."""
 
         def delete(db: sqlite3.Connection) -> None:
             for table in self._tables:
@@ -127,21 +128,21 @@ class Database:
             return True
         is_done = self.write(delete)
         with contextlib.suppress(sqlite3.Error, OSError), self._connection("rw") as db:
-            db.execute("vacuum")  # not while another process is using it
+            db.execute("vacuum")  # fails while another process is using it
             db.execute("pragma wal_checkpoint(truncate)")
         return is_done
 
     def warn(self, what: str, detail: str) -> None:
-        """One warning per cause and database."""
+        """Log a warning, once per cause and database."""
         if what not in self._warned:
             self._warned.add(what)
             logger.warning("%s (%s)", what, detail)
 
     def _change(self, change: Change, wait_s: float) -> None:
         with self._connection("rwc", wait_s) as db:
-            self._close_to_others()  # before it holds anything; the log is given the mode of the file
+            self._close_to_others()  # while it is empty; the log inherits the mode of the file
             _write_ahead(db, wait_s)
-            db.execute("pragma synchronous=normal")  # safe with a write-ahead log, and quicker
+            db.execute("pragma synchronous=normal")  # safe with a write-ahead log, and faster
             with db:
                 db.execute("begin immediate")
                 for table, columns in self._tables.items():
@@ -152,11 +153,11 @@ class Database:
 
     @contextlib.contextmanager
     def _connection(self, mode: str, wait_s: float = LOCK_TIMEOUT_S) -> Iterator[sqlite3.Connection]:
-        """An open connection, closed at the end; a damaged database is put aside.
+        """Yield an open connection and close it; move a damaged database aside.
 
         Raises:
-            OSError: others may write into the directory, or it is not there.
-            _Damaged: the database was put aside.
+            OSError: others can write the directory, or it does not exist.
+            _Damaged: the database was moved aside.
             sqlite3.Error: the database cannot be used.
         """
         check_private(self.path.parent)
@@ -164,7 +165,7 @@ class Database:
         file = None
         with _busy:
             self._check_owner()
-            # Without an isolation level Python begins no transactions of its own.
+            # Without an isolation level, Python starts no implicit transactions.
             db = sqlite3.connect(uri, uri=True, timeout=wait_s, isolation_level=None)
             try:
                 file = os.stat(self.path).st_ino
@@ -182,10 +183,10 @@ class Database:
                 db.close()
 
     def _check_owner(self) -> None:
-        """Put a database aside that another user owns or could write: what is in it is not to be trusted.
+        """Move a database aside if another user owns or can write it: its contents are not trusted.
 
         Raises:
-            _Damaged: it was.
+            _Damaged: it was moved aside.
         """
         for part in _PARTS:
             path = Path(f"{self.path}{part}")
@@ -198,16 +199,16 @@ class Database:
                 raise _Damaged(str(error)) from error
 
     def _check_tables(self, db: sqlite3.Connection) -> None:
-        """Raise what damage raises where one of our tables has other columns; one that is missing is made."""
+        """Raise DatabaseError, as damage does, if a table has other columns; missing tables are created."""
         for table, columns in self._tables.items():
             found = _columns_of(db, table)
             if found and found != _expected(table, columns):
                 raise sqlite3.DatabaseError(f"table {table} has other columns: {[each[1] for each in found]}")
 
     def _quarantine(self, error: Exception, file: int | None) -> None:
-        """Put a damaged database aside, replacing the last one put aside.
+        """Move a damaged database aside, replacing the one moved before.
 
-        Not where another process was first, and what lies there now is the new one.
+        Do nothing if another process was faster and the file is already the new one.
         """
         with contextlib.suppress(OSError):
             if os.stat(self.path).st_ino != file:
@@ -217,7 +218,7 @@ class Database:
                 Path(f"{self.path}{part}").unlink(missing_ok=True)
             try:
                 os.replace(self.path, self.aside)
-            except IsADirectoryError:  # that name is taken by what is not ours
+            except IsADirectoryError:  # a directory occupies that name
                 self.path.unlink()
 
     def _close_to_others(self) -> None:
@@ -227,14 +228,14 @@ class Database:
 
 
 def _columns_of(db: sqlite3.Connection, table: str) -> list[tuple[Any, ...]]:
-    """Position, name, type, nullability, default and place in the key of each column; none for no table."""
+    """Return position, name, type, nullability, default and key position of each column, if any."""
     return _fetched(db, f"pragma table_info({table})")
 
 
 def _fetched(
     db: sqlite3.Connection, query: str, values: Sequence[Any] | dict[str, Any] = ()
 ) -> list[tuple[Any, ...]]:
-    """What a query finds. Raises sqlite3.Error, also where SQLite's message quotes what is no UTF-8."""
+    """Return the rows; raise sqlite3.Error even if SQLite's message is not valid UTF-8."""
     try:
         return db.execute(query, values).fetchall()
     except UnicodeDecodeError as error:
@@ -243,7 +244,7 @@ def _fetched(
 
 @functools.cache
 def _expected(table: str, columns: str) -> list[tuple[Any, ...]]:
-    """What `_columns_of` finds where these columns were made."""
+    """Return what `_columns_of` returns for a table with these columns."""
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.execute(f"create table {table} {columns}")
         return _columns_of(db, table)
@@ -252,7 +253,8 @@ def _expected(table: str, columns: str) -> list[tuple[Any, ...]]:
 def _write_ahead(connection: sqlite3.Connection, wait_s: float) -> None:
     """Switch to a write-ahead log.
 
-    Where several connections switch a new database at once, SQLite refuses some of them without waiting.
+    If several connections switch a new database at once, SQLite refuses some of them without waiting, so
+    retry.
     """
     deadline = time.monotonic() + wait_s
     while True:
@@ -260,15 +262,15 @@ def _write_ahead(connection: sqlite3.Connection, wait_s: float) -> None:
             connection.execute("pragma journal_mode=wal")
             return
         except sqlite3.OperationalError as error:
-            # The low byte is the kind of the error, the others say more.
+            # The low byte is the primary error code, the others are details.
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(_LOCK_PAUSE_S)
 
 
 def _is_damage(error: sqlite3.DatabaseError, path: Path) -> bool:
-    """True for a file that is no (whole) database of ours; one that is locked, full or read-only is none."""
-    if type(error) is sqlite3.DatabaseError:  # SQLite's codes for what is corrupt or no database, and our own
+    """Whether the file is damaged or foreign; a locked, full or read-only one is not damage."""
+    if type(error) is sqlite3.DatabaseError:  # SQLITE_CORRUPT, SQLITE_NOTADB, and our own
         return True
     if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_TOOBIG):
         return True
@@ -276,7 +278,7 @@ def _is_damage(error: sqlite3.DatabaseError, path: Path) -> bool:
 
 
 def _has_foreign_header(path: Path) -> bool:
-    """Whether SQLite takes the file for a newer version's: it reads such a one, or part of it, or refuses it.
+    """Whether the header claims a newer SQLite format, which SQLite reads fully, partly or not at all.
 
     See "The Database Header" of https://www.sqlite.org/fileformat2.html.
     """
@@ -285,12 +287,12 @@ def _has_foreign_header(path: Path) -> bool:
             header = file.read(_HEADER_BYTES)
     except OSError:
         return False
-    if len(header) < _HEADER_BYTES:  # one that is being made
+    if len(header) < _HEADER_BYTES:  # it is being created
         return False
     versions, schema = header[18:20], int.from_bytes(header[44:48], "big")
     return not set(versions) <= {1, 2} or schema > _NEWEST_SCHEMA
 
 
 def _decoded(text: bytes) -> str:
-    """One row with broken text must not hide the others."""
+    """Decode leniently, so that one row with invalid text does not hide the others."""
     return text.decode(errors="replace")
