@@ -1,5 +1,5 @@
-"""Every private name of PyTorch that the package uses. Nothing else imports any.
+"""All private PyTorch names that the package uses; no other module imports any.
 
-PyTorch may change these without notice. `names.py` says of each with which versions it was tried and what
-happens where it is missing. `dynamo.py` and `inductor.py` import much; the other modules do not.
+PyTorch may change these without notice. `names.py` lists the versions tried and, for each name, what happens
+if it is missing. `dynamo.py` and `inductor.py` are expensive to import; the other modules are not.
 """

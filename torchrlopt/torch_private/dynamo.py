@@ -1,4 +1,4 @@
-"""Dynamo and AOTAutograd. Importing this imports PyTorch's compiler."""
+"""Dynamo and AOTAutograd. Importing this module imports PyTorch's compiler."""
 
 from __future__ import annotations
 
@@ -38,39 +38,39 @@ __all__ = [
 
 
 def current_translator() -> Any:
-    """What traces the code of the graph at hand. Asked inside a backend."""
+    """Return the instruction translator of the graph being compiled. Call it inside a backend."""
     return InstructionTranslator.current_tx()
 
 
 def source_of(node: torch.fx.Node) -> Any:
-    """Where Dynamo found an input of its graph; None where it does not say."""
+    """Return the Dynamo source of a graph input, or None if unknown."""
     return getattr(node, "_dynamo_source", None)
 
 
 def weights_as_attributes() -> AbstractContextManager[Any]:
-    """While Dynamo traces in here, weights become attributes of its graph: no call passes them any more.
+    """Context manager in which Dynamo turns weights into graph attributes instead of inputs.
 
-    All of them do: what is not the model's own has to be guarded, see `guard_identity`.
+    This applies to all tensors: those that do not belong to the model must be guarded, see `guard_identity`.
     """
     patch: AbstractContextManager[Any] = torch._dynamo.config.patch(prepare_freezing=True)
     return patch
 
 
 def guard_identity(source: Any) -> None:
-    """Have Dynamo guard that the object at a source is the one it is now. Asked inside a backend."""
+    """Install a Dynamo guard on the identity of the object at a source. Call it inside a backend."""
     install_guard(source.make_guard(GuardBuilder.ID_MATCH))
 
 
 def forget_code(code: types.CodeType) -> None:
-    """Let go of what Dynamo has compiled for `code`, when its last function is gone.
+    """Release what Dynamo has compiled for `code`, after its last function is gone.
 
-    Else it stays for ever: Dynamo's map from new code to old holds the old code, which holds the new one.
+    Otherwise it leaks: Dynamo's map from new to old code holds the old code, which holds the new one.
     """
     reset_code(code)
 
 
 def forget_backend(backend: Callable[..., Any]) -> None:
-    """Let go of a backend that will compile nothing more: Dynamo keeps each for `torch._dynamo.reset()`."""
+    """Release a backend that is no longer needed: Dynamo keeps each until `torch._dynamo.reset()`."""
     for key, kept in list(cached_backends.items()):
         if getattr(kept, "compiler_fn", kept) is backend:
             cached_backends.pop(key, None)

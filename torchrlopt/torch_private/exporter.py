@@ -19,6 +19,6 @@ class ExporterParts(NamedTuple):
 
 
 def exporter_parts() -> ExporterParts:
-    """Raises ImportError where this PyTorch has no such module."""
+    """Import the modules; raise ImportError if this PyTorch lacks one."""
     names = (f"_{name}" for name in ExporterParts._fields)
     return ExporterParts(*(importlib.import_module(f"{_PACKAGE}.{name}") for name in names))

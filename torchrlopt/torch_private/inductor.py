@@ -1,4 +1,4 @@
-"""Inductor. Importing this imports much of it."""
+"""Inductor. Importing this module imports much of it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["PyCodeCache"]
 
 
 def compile_module(module: torch.fx.GraphModule, examples: Sequence[Any], settings: dict[str, Any]) -> Any:
-    """Inductor's function for an ATen graph.
+    """Compile an ATen graph with Inductor.
 
     Args:
-        module: the graph; changed.
+        module: the graph; modified in place.
         examples: its inputs, fake or real.
-        settings: of `torch._inductor.config`.
+        settings: entries of `torch._inductor.config`.
     """
     return torch._inductor.compile(module, list(examples), options=settings)

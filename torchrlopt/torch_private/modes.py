@@ -1,4 +1,4 @@
-"""What surrounds a call: modes, tracers, transforms, profilers, and how they are left out for a while."""
+"""The context of a call: modes, tracers, transforms and profilers, and how to suspend them."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def is_transformed() -> bool:
 
 
 def current_cuda_stream(device: int) -> int:
-    """The address of a device's current stream; `torch.cuda.current_stream` takes 7 us for its object."""
+    """Return the address of a device's current stream; `torch.cuda.current_stream` takes 7 us."""
     return int(torch._C._cuda_getCurrentRawStream(device))

@@ -1,4 +1,4 @@
-"""Modules and graph modules: hooks, compilation in place, code that is generated late."""
+"""Modules and graph modules: hooks, compilation in place, lazily generated code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["LazyGraphModule"]
 
 
 def has_hooks(model: nn.Module) -> bool:
-    """Whether a hook, of the model, of a part of it or of all modules, sees its calls."""
+    """Whether the model or a submodule has forward hooks, or a global module hook exists."""
     return _has_any_global_hook() or any(
         module._forward_hooks or module._forward_pre_hooks for module in model.modules()
     )

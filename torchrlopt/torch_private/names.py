@@ -1,6 +1,6 @@
-"""What is known of each private name: where it was tried, and what happens in a PyTorch that lacks it.
+"""The private names: the versions tried, and what happens in a PyTorch that lacks a name.
 
-`tests/package/test_torch_private.py` holds the table to what the other modules here use.
+`tests/package/test_torch_private.py` checks the table against the names that the other modules here use.
 """
 
 from __future__ import annotations
@@ -93,4 +93,4 @@ WHERE_MISSING = {
     # exporter.py
     "torch.onnx._internal.exporter": "the public exporter translates operators, in seconds each",
 }
-"""By dotted name; those that begin with a dot are attributes of objects."""
+"""Consequence of a missing name, by dotted name; a leading dot marks an attribute of an object."""

@@ -1,4 +1,4 @@
-"""Containers of tensors, taken apart and put together as PyTorch does it."""
+"""Flattening and unflattening of nested containers, with PyTorch's own functions."""
 
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
 

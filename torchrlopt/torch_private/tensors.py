@@ -1,4 +1,4 @@
-"""Tensors: fake ones, versions, storages."""
+"""Tensors: fake tensors, versions, storages."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ __all__ = [
 ]
 
 version_of: Callable[[torch.Tensor], int] = operator.attrgetter("_version")
-"""How often a tensor was written to; RuntimeError for an inference tensor."""
+"""Version counter of a tensor (its number of in-place writes); RuntimeError for an inference tensor."""
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
-    """What the tensor is a view of; itself where it is none."""
+    """Return the base of a view, or the tensor itself if it is not a view."""
     return tensor if tensor._base is None else tensor._base
 
 
 def storage_key(storage: torch.UntypedStorage) -> int:
-    """Equal for two objects that stand for one memory."""
+    """Return a key that is equal for two objects with the same underlying storage."""
     key: int = storage._cdata
     return key
 
 
 def num_storage_holders(storage: torch.UntypedStorage) -> int:
-    """How many tensors and objects hold a memory."""
+    """Return the number of tensors and objects that hold a storage."""
     return int(torch._C._storage_Use_Count(storage._cdata))
 
 
 def has_symbolic_sizes(fake: FakeTensor) -> bool:
-    """Whether a size or a stride is a symbol."""
+    """Whether a size or a stride is symbolic."""
     return bool(fake._has_symbolic_sizes_strides)
 
 
 def marked_dims(tensor: torch.Tensor) -> set[int]:
-    """The dimensions that `torch._dynamo.mark_dynamic` marked as varying."""
+    """Return the dimensions that `torch._dynamo.mark_dynamic` marked as dynamic."""
     return set(getattr(tensor, "_dynamo_dynamic_indices", ()))
