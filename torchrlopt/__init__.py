@@ -1,7 +1,7 @@
 """torchrlopt: a torch.compile backend that rewrites the graph by proved or tested substitutions.
 
-`torch.compile(model, backend="rlopt")` needs no import of this package; `optimise` and `optimise_onnx` are
-for those who want the report or a file, `explain` says what is rewritten for which executor. Importing it
+`torch.compile(model, backend="rlopt")` needs no import of this package; `optimise` and `optimise_onnx` return
+the report or write a file, and `explain` shows what is rewritten for which executor. Importing the package
 loads torch and little else.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m torchrlopt`: the command line, for where the script `torchrlopt` is not on the path."""
+"""`python -m torchrlopt`: the command line, for use when the script `torchrlopt` is not on the path."""
 
 from torchrlopt.api.cli.app import main
 

@@ -1,4 +1,4 @@
-"""The console of rich for texts that may come from files: shown as they are, and no markup."""
+"""A rich console for untrusted text: it prints markup literally."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torchrlopt.plain_text import printable
 
 
 class Console(rich.console.Console):
-    """A console to which "[red]" and ":boom:" are text, and "[/]" is no error.
+    """A console that prints "[red]" and ":boom:" literally and accepts "[/]" without an error.
 
     Args:
-        options: as of rich.
+        options: passed to `rich.console.Console`.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Text of a cell, a title or a line; see rich."""
+        """Return the text of a cell, a title or a line; see rich."""
         return super().render_str(printable(text), **options)

@@ -1,7 +1,8 @@
-"""The one tree of typed errors of torchrlopt.
+"""The exception hierarchy of torchrlopt.
 
-Everything this package raises on purpose derives from `RlOptError`. With `on_error="fallback"` any error
-leads to the original graph; with "raise" the one that was raised, of this tree or not, reaches the caller.
+Everything this package raises on purpose derives from `RlOptError`. With `on_error="fallback"`, any error
+makes the call fall back to the original graph; with "raise", the error reaches the caller, whether or not it
+is an `RlOptError`.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from torchrlopt.plain_text import printable
 
 
 class RlOptError(Exception):
-    """Base of every error torchrlopt raises on purpose.
+    """Base class of every error torchrlopt raises on purpose.
 
-    The message is assembled in one order everywhere: what happened, where, what was expected, what
-    was found, what to do. Empty parts are left out.
+    Every message has the same order: what happened, where, what was expected, what was found, what to do.
+    Empty parts are left out.
 
     Args:
-        what: one sentence that says what went wrong.
-        where: file, line, node, substitution or stage it happened in.
-        expected: what would have been right.
+        what: one sentence describing what went wrong.
+        where: file, line, node, substitution or stage where it happened.
+        expected: what would have been valid.
         got: what was found instead.
         todo: what the reader can do about it.
-        is_bug: whether it is a bug of ours where PyTorch runs the model; None: as `IS_BUG` says of its class.
+        is_bug: whether this is a bug in torchrlopt if PyTorch runs the model; None uses `IS_BUG` of the
+            class.
     """
 
     IS_BUG = False
@@ -51,7 +53,7 @@ class RlOptError(Exception):
             parts.append(f"got: {got}")
         if todo:
             parts.append(f"what to do: {todo}")
-        # What was got and where may be text of a file, and the message goes to terminals and logs.
+        # `got` and `where` may hold text from a file, and the message goes to terminals and logs.
         super().__init__(printable("; ".join(parts)))
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -80,25 +82,25 @@ class CaptureError(RlOptError):
 class ModelFormatError(RlOptError):
     """An ONNX model or graph text is malformed, too large or inconsistent."""
 
-    IS_BUG = True  # one that we made of a model that PyTorch runs
+    IS_BUG = True  # if torchrlopt made it from a model that PyTorch runs
 
 
 class UnsafePathError(ModelFormatError):
-    """External data of an ONNX file points outside the directory of the file, or at no plain file."""
+    """External data of an ONNX file points outside the directory of the file, or not at a regular file."""
 
 
 class UnsupportedError(RlOptError):
-    """The thing asked for is valid but is not supported here."""
+    """The request is valid but not supported."""
 
 
 class SubstitutionError(RlOptError):
-    """A substitution is malformed, or was applied where it does not match.
+    """A substitution is malformed or was applied at a location that it does not match.
 
     Args:
-        reason: why it is refused.
+        reason: why it was rejected.
         name: name of the substitution.
-        line: line number in the library text, 0 when there is none.
-        file: file of the library, where there is one.
+        line: line number in the library text, or 0 if unknown.
+        file: file of the library, if any.
     """
 
     IS_BUG = True
@@ -113,21 +115,21 @@ class SubstitutionError(RlOptError):
 
 
 class VerificationError(RlOptError):
-    """The rewritten graph does not compute what the original computes."""
+    """The rewritten graph does not compute the same result as the original."""
 
     IS_BUG = True
 
 
 class LoweringError(RlOptError):
-    """The rewritten graph could not be made into a callable."""
+    """The rewritten graph could not be compiled into a callable."""
 
     IS_BUG = True
 
 
 class WeightsError(RlOptError):
-    """What was composed of the weights cannot stand for them: it overflows where the original does not.
+    """An expression over weights cannot replace them: it overflows and the original does not.
 
-    Or there is nothing to compose: a weight has no memory.
+    Also raised when a weight has no storage to compute from.
     """
 
 
@@ -136,8 +138,8 @@ class SearchError(RlOptError):
 
 
 class EnvError(RlOptError):
-    """An environment was asked for what it does not have: an episode, a graph, a start, an array."""
+    """An environment lacks a requested episode, graph, start or array."""
 
 
 class AgentError(RlOptError):
-    """A checkpoint is missing, damaged or made for another layout of the observation."""
+    """A checkpoint is missing, damaged or made for a different observation layout."""

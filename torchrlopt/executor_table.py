@@ -1,8 +1,8 @@
-"""The executors: one row each, with the module that makes it and what sets its prices apart.
+"""The executors: one row each, with its module and its cost-model parameters.
 
-An executor turns an ONNX model into a callable. `Options` takes its valid names from here,
-`executors.registry` the executors and `machine.cost` their prices; the module of a row is imported only when
-its executor is asked for, and holds the executor as `EXECUTOR`.
+An executor turns an ONNX model into a callable. `Options`, `executors.registry` and `machine.cost` read the
+valid names, the executors and their costs from here. The module of a row defines its executor as `EXECUTOR`
+and is imported only when that executor is requested.
 """
 
 from __future__ import annotations
@@ -19,26 +19,28 @@ class ExecutorRow:
 
     Attributes:
         name: as in `Options.executor`.
-        module: where it is made.
-        does: what runs the graph, and what `Options.executor_options` are to it, for people.
-        package: the package that it needs beside PyTorch; None where it needs none.
-        devices: types of the devices that it runs on; empty for all.
-        preferred_on: types of the devices on which `executor="default"` tries it before eager PyTorch,
-            whatever the graph; the first that pays is kept, and nothing is compared.
-        clearly_below: share of eager's price for a graph on the CPU, both typical, up to which
-            `executor="default"` tries this executor first, and compares it with eager; 0 for never. Chosen on
-            the suite and the models beside it, see "Installed runtimes by default" in docs/measuring.md.
-        is_slow_with_new_sizes: whether it prepares itself anew for every set of sizes, so that timing one set
-            says little where they vary.
-        holds_for_all_weights: whether what was checked with random weights holds for every set of weights:
-            lowering looks at no value of a weight, and another set means no other compilation.
-        needs_settling: whether threads of its runtime spin for a while after a call, so that timings of
-            others rest in between.
-        predicted_from: executors that build in a fraction of its time, and whose measured times, with the
-            prices of both, predict its own: "auto" leaves it out where that is not clearly the best.
-        crossing_us: what one call of its runtime costs beside the operators, in microseconds: of importance
-            where it runs parts of a graph.
-        prices: how its `DeviceModel` differs from that of eager PyTorch. The times are those of the CPU: a
+        module: the module that defines it.
+        does: human-readable: what runs the graph and what `Options.executor_options` mean to it.
+        package: the package that it needs in addition to PyTorch, if any.
+        devices: device types that it runs on; empty for all.
+        preferred_on: device types on which `executor="default"` tries it before eager PyTorch for any graph.
+            The first such executor that pays off is kept, without comparing it with others.
+        clearly_below: `executor="default"` tries this executor first, and compares it with eager, if its
+            predicted cost of a graph on the CPU is at most this fraction of eager's (both with typical
+            constants); 0 for never. Chosen on the suite and the additional models, see "Installed runtimes by
+            default" in docs/measuring.md.
+        is_slow_with_new_sizes: whether it recompiles for every set of sizes, so that timing one set says
+            little about dynamic shapes.
+        holds_for_all_weights: whether a check with random weights is valid for all weights: lowering does not
+            depend on the values of weights, and other values do not trigger another compilation.
+        needs_settling: whether threads of its runtime spin for a while after a call, so that timing other
+            executors must wait for them first.
+        predicted_from: executors that build in a fraction of its time, and whose measured times predict its
+            own, using the cost models of both. "auto" skips this executor unless it is predicted to be
+            clearly the best.
+        crossing_us: overhead of one call of its runtime, excluding the operators, in microseconds. It matters
+            when the executor runs parts of a graph.
+        prices: fields of its `DeviceModel` that differ from eager PyTorch. The times are for the CPU: a
             launch on a GPU costs the same from every executor.
     """
 
@@ -59,9 +61,9 @@ class ExecutorRow:
 
 _FOLDER = "torchrlopt.executors"
 
-# In the order in which "auto" tries them: eager first, as the others are compared with it, then those that
-# build quickly. What a launch takes in an executor other than eager is assumed, not measured; a profile
-# replaces it. None of them runs Python between two calls.
+# In the order in which "auto" tries them: eager first, because the others are compared with it, then those
+# that build quickly. Launch costs of executors other than eager are assumed, not measured; a profile replaces
+# them. None of these executors runs Python between two operators.
 ROWS: tuple[ExecutorRow, ...] = (
     ExecutorRow(
         "eager",
@@ -78,8 +80,8 @@ ROWS: tuple[ExecutorRow, ...] = (
         devices=("cpu",),
         clearly_below=0.96,
         crossing_us=35.0,
-        # It knows no strides, so what is a view in PyTorch is a copy there; it puts an activation into the
-        # convolution or product before it.
+        # It has no strides, so a view in PyTorch becomes a copy. It fuses an activation into the preceding
+        # convolution or matrix product.
         prices={
             "launch_us": 1.0,
             "contraction_launch_us": 3.0,
@@ -97,7 +99,7 @@ ROWS: tuple[ExecutorRow, ...] = (
         clearly_below=0.945,
         is_slow_with_new_sizes=True,
         crossing_us=30.0,
-        # It knows no strides either, but a reshape costs it nothing.
+        # It has no strides either, but a reshape is free.
         prices={
             "launch_us": 0.5,
             "contraction_launch_us": 2.0,
@@ -141,7 +143,7 @@ ROWS: tuple[ExecutorRow, ...] = (
     ),
 )
 
-#: The executor that runs everywhere: what the others are compared with, and what is left where none can.
+#: The executor that runs everywhere: the baseline of comparisons and the fallback.
 BASELINE = ROWS[0].name
 
 
@@ -151,15 +153,15 @@ def names() -> tuple[str, ...]:
 
 
 def choices() -> tuple[str, ...]:
-    """The values of `Options.executor`: the names, and two that leave the choice to us."""
+    """The values of `Options.executor`: the names, and "default" and "auto", which choose one."""
     return ("default", *names(), "auto")
 
 
 def row_of(name: str) -> ExecutorRow | None:
-    """The row of that name; None where there is none."""
+    """The row of that name, or None."""
     return next((row for row in ROWS if row.name == name), None)
 
 
 def module_of(row: ExecutorRow) -> Any:
-    """The module that makes the executor of a row, imported now."""
+    """Import and return the module that defines the executor of a row."""
     return importlib.import_module(row.module)

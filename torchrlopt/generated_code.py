@@ -1,9 +1,9 @@
-"""The one check between an fx graph and the Python source that is generated from it.
+"""Validates the names in an fx graph before Python source is generated from it.
 
-torch.fx puts names into the source as they are: the target of a placeholder becomes a parameter, default and
-all, the parts of an attribute's path and the keywords of a call become names. So a text from outside that got
-there would be run, or would be a SyntaxError. Nothing of a file is put there (inputs are numbered), and every
-graph that the package makes a module of passes here, so that this stays true.
+torch.fx copies names into the source verbatim: the target of a placeholder becomes a parameter, including any
+default, and the parts of an attribute path and the keywords of a call become names. Untrusted text there
+would be executed or cause a SyntaxError. The package puts no text from a file there (inputs are numbered); to
+enforce that, every graph that it turns into a module passes this check.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _WITH_PATHS = frozenset({"get_attr", "call_module", "call_method"})
 
 
 def checked(graph: fx.Graph) -> fx.Graph:
-    """The graph itself, once each text of it that becomes a name in source is known to be one.
+    """Return the graph after checking that each string that becomes a name in source is a valid one.
 
-    It stands around the graph wherever the package has fx generate code of one
-    (`tests/package/test_generated_code.py` looks for such places).
+    Wrap the graph in this call wherever fx generates code from it (`tests/package/test_generated_code.py`
+    checks these places).
 
     Raises:
-        LoweringError: a text is no identifier, or is a keyword.
+        LoweringError: a string is not an identifier, or is a keyword.
     """
     for node in graph.nodes:
         for kind, text in _texts(node):
@@ -40,13 +40,13 @@ def checked(graph: fx.Graph) -> fx.Graph:
 
 
 def _texts(node: fx.Node) -> Iterator[tuple[str, str]]:
-    """Each text of a node that torch.fx writes without quotes, and what it is."""
+    """Yield each string of a node that torch.fx writes without quotes, with its role first."""
     yield "the name", node.name
     if node.op == "placeholder":
         yield "the target", str(node.target)
     elif node.op in _WITH_PATHS:
         for part in str(node.target).split("."):
-            if not (part.isascii() and part.isdecimal()):  # of a list of modules; it is put in quotes
+            if not (part.isascii() and part.isdecimal()):  # an index into a ModuleList, which fx quotes
                 yield "a part of the target", part
     for key in node.kwargs:
         yield "a keyword", key

@@ -1,4 +1,4 @@
-"""How long the imports took that a first call waits for; its report says so."""
+"""Measures how long lazy imports delay a first call, for its report."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 from collections.abc import Iterable
 
 _MIN_MS = 1.0
-"""What has been imported before takes microseconds, of which nobody has to know."""
+"""Shorter times are not reported: importing a module that is already loaded takes microseconds."""
 
 _pending_ms: dict[str, float] = {}
 _lock = threading.Lock()
 
 
 def load(phase: str, modules: Iterable[str]) -> None:
-    """Import modules; the time is told under that name to the next report."""
+    """Import modules and record the time under `phase` for the next report."""
     start = time.perf_counter()
     try:
         for name in modules:
@@ -28,8 +28,8 @@ def load(phase: str, modules: Iterable[str]) -> None:
 
 
 def take_ms() -> dict[str, float]:
-    """The times that no report has told so far, by phase."""
-    with _lock:  # two threads that compile at once: one of them tells
+    """Return and clear the import times not yet reported, by phase."""
+    with _lock:  # if two threads compile at once, only one reports them
         taken = dict(_pending_ms)
         _pending_ms.clear()
     return taken

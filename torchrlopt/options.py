@@ -1,7 +1,7 @@
-"""The options of the whole package: one frozen, validated dataclass.
+"""All options of the package, in one frozen, validated dataclass.
 
-`torch.compile(..., options={...})`, `optimise(...)`, `optimise_onnx(...)` and the command line all end here,
-so an unknown or ill-typed option fails in the same way everywhere, naming the nearest valid one.
+`torch.compile(..., options={...})`, `optimise(...)`, `optimise_onnx(...)` and the command line all construct
+it, so an unknown or ill-typed option fails the same way everywhere and names the nearest valid one.
 """
 
 from __future__ import annotations
@@ -27,63 +27,67 @@ OnError = Literal["fallback", "raise"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a user can choose. Every field is validated on construction.
+    """User options. Every field is validated on construction.
 
     Attributes:
-        searcher: how substitutions are chosen; `searcher_table.ROWS` lists them. "agent" follows the
-            trained agent that comes with the package, or yours, from greedy's plan to cheaper ones; "greedy"
-            takes the cheapest candidate until none is cheaper; "none" changes nothing.
-        executor: what runs the rewritten graph; `torchrlopt.executor_table.ROWS` lists them, with the package
-            and the devices that each needs ("onnxruntime", "openvino" and "tensorrt" are extras of this
-            package). "auto" plans for each of them that can run here, times all on the example inputs and
-            keeps the fastest. "default" is eager PyTorch on the CPU, but where ONNX Runtime or OpenVINO is
-            installed and predicted to win clearly (many small operators), it is tried first; on CUDA it is
-            TensorRT where that is installed and takes the graph, else eager. Files are planned for eager.
-        autotune_s: where several executors are tried, none but eager is begun after so many seconds.
-        executor_options: settings of the executor by name; its row in `executor_table` says what they are.
-        cuda_graphs: record the calls of the rewritten graph as CUDA graphs, one for each of up to 16 sets of
-            sizes, and replay them. For "eager" and "inductor" on CUDA; without effect elsewhere, and with
+        searcher: how substitutions are chosen; `searcher_table.ROWS` lists them. "agent" starts from the
+            greedy plan and improves it with the trained agent that ships with the package, or with yours;
+            "greedy" applies the cheapest candidate until none lowers the cost; "none" is a no-op.
+        executor: what runs the rewritten graph; `torchrlopt.executor_table.ROWS` lists the executors, with
+            the package and the devices that each requires ("onnxruntime", "openvino" and "tensorrt" are
+            extras of this package). "auto" plans for each available executor, times all of them on the
+            example inputs and keeps the fastest. "default" is eager PyTorch on the CPU, except that ONNX
+            Runtime or OpenVINO is tried first if it is installed and predicted to win clearly (many small
+            operators). On CUDA, "default" is TensorRT if it is installed and supports the graph, else eager.
+            Files are planned for eager.
+        autotune_s: if several executors are tried, no executor except eager is started after this many
+            seconds.
+        executor_options: settings of the executor, by name; its row in `executor_table` describes them.
+        cuda_graphs: record calls of the rewritten graph as CUDA graphs, one for each of up to 16 sets of
+            sizes, and replay them. For "eager" and "inductor" on CUDA; no effect elsewhere or with
             `weights="live"`.
-        budget_ms: time limit of the search, in milliseconds in which it had a processor; in proportion more
-            for a graph of more than 1,500 operators. The greedy search that searchers with networks begin
-            with may take three times as much. 0 keeps the original graph.
-        budget_steps: most graphs the search may expand; 0 for no such limit.
-        beam_width: graphs that the "beam" searcher keeps per step.
-        alpha: the "taso" searcher follows candidates that cost up to `alpha` times the best.
-        weights: "check" caches expressions over weights and looks at every call whether a weight changed,
-            "live" evaluates them at every call, "frozen" promises that neither weights nor other attributes
-            of the model ever change and that no other instance of it shares the compiled code.
-        release_weights: with "frozen" and the eager executor: originals of weights of which packed copies run
-            go to files without a name, and their memory is given back. They are read from there where
-            they are asked for, as `state_dict` does; the first look at each is as slow as the disk.
-        numerics: "real" allows substitutions that are equal over the reals (rounding may differ), "strict"
-            only those that give the same bits.
-        prices: "measured" plans by what `torchrlopt profile` and `torchrlopt device` found on this machine,
-            where they have been run, "typical" by the constants of a typical one, as every machine does
-            without them.
-        measure_plans: at most so many plans are built and timed, the searched one and the cheapest others
-            that differ from it, and the fastest is used. Where several executors are tried, for the
-            fastest only, whatever `autotune_s` says. Without effect on files.
-        verify: compare the rewritten graph with the original against a float64 reference before use.
-        measure: time the rewritten graph against the original before use; without it the cost model decides.
-        measure_ms: wall-clock limit of that timing, in milliseconds; up to six times as long while other
-            processes hold this one up.
-        min_gain: smallest relative gain in measured time for which the rewritten graph is used: with 0.02
-            it must take at most 98 % of the original's time.
-        on_error: "fallback" runs the original graph after any error, while compiling or in a later call, with
-            one warning per cause; "raise" raises it.
-        cache: look plans up in, and add them to, the plan store on disk.
-        seed: seed of the random searcher and of the random inputs of the check.
-        generated: plan with the generated substitutions as well (`torchrlopt substitutions list --origin
-            generated`): all are proved; they seldom find more, and take longer to match.
-        agent: path of the checkpoint of an agent (`python training/retrain.py` makes one), for the searchers
-            that follow one. Without it "agent" takes the one that the environment variable
-            TORCHRLOPT_AGENT names, else the one that comes with the package.
+        budget_ms: time limit of the search, in milliseconds, excluding time spent waiting for a processor. It
+            grows in proportion for graphs of more than 1,500 operators. The greedy search that precedes
+            searchers with networks may take three times the budget. 0 keeps the original graph.
+        budget_steps: maximum number of graphs that the search expands; 0 for no limit.
+        beam_width: number of graphs that the "beam" searcher keeps per step.
+        alpha: the "taso" searcher expands candidates that cost up to `alpha` times the best.
+        weights: "check" caches expressions over weights and checks at every call whether a weight has
+            changed; "live" evaluates them at every call; with "frozen" the caller guarantees that neither
+            weights nor other attributes of the model ever change and that no other instance of the model
+            shares the compiled code.
+        release_weights: with "frozen" and the eager executor: if the graph runs on packed copies of weights,
+            the originals move to unnamed files and their memory is freed. They are read back when accessed,
+            for example by `state_dict`; the first access to each is as slow as the disk.
+        numerics: "real" allows substitutions that are equal over the reals (rounding may differ); "strict"
+            allows only bit-exact ones.
+        prices: "measured" uses the results of `torchrlopt profile` and `torchrlopt device` on this machine,
+            if they have been run; "typical" uses the constants of a typical machine, which are also the
+            default without those results.
+        measure_plans: maximum number of plans to build and time: the plan found by the search and the
+            cheapest plans that differ from it. The fastest is used. If several executors are tried, this
+            applies to the fastest only, regardless of `autotune_s`. No effect on files.
+        verify: before use, compare the rewritten and the original graph with a float64 reference.
+        measure: time the rewritten graph against the original before use; if False, the cost model decides.
+        measure_ms: wall-clock limit of that timing, in milliseconds; up to six times as long if other
+            processes compete for the processors.
+        min_gain: smallest relative reduction of measured time for which the rewritten graph is used: with
+            0.02 it must take at most 98 % of the original's time.
+        on_error: "fallback" runs the original graph after any error, during compilation or in a later call,
+            and warns once per cause; "raise" raises the error.
+        cache: read plans from and add them to the plan store on disk.
+        seed: seed of the random searcher and of the random inputs used for verification.
+        generated: also use the generated substitutions (`torchrlopt substitutions list --origin generated`).
+            All are proved; they seldom improve a plan and take longer to match.
+        agent: path of an agent checkpoint (`python training/retrain.py` makes one), for the searchers that
+            use one. By default, "agent" uses the checkpoint named by the environment variable
+            TORCHRLOPT_AGENT, else the one that ships with the package.
         save_dir: directory in which `before.onnx`, `after.onnx` and `report.json` of each graph are saved.
-        plan: path of a file that `report.plan.save` wrote: its steps are applied, and nothing is searched.
-            With `executor="default"` the executor is the one that the plan was made for.
-        repro_dir: directory in which each failure leaves a folder that repeats it, see `Report.dump_repro`;
-            without it the one that the environment variable TORCHRLOPT_REPRO_DIR names, if any.
+        plan: path of a file written by `report.plan.save`: its steps are applied without a search. With
+            `executor="default"`, the plan's executor is used.
+        repro_dir: directory in which each failure leaves a folder that reproduces it, see
+            `Report.dump_repro`; by default the one named by the environment variable TORCHRLOPT_REPRO_DIR, if
+            any.
     """
 
     searcher: str = "agent"
@@ -114,7 +118,7 @@ class Options:
     repro_dir: str | None = None
 
     def __post_init__(self) -> None:
-        """Validate every field; raises OptionsError."""
+        """Validate every field; raise OptionsError on failure."""
         for name, hint in _hints().items():
             object.__setattr__(self, name, _checked(name, hint, getattr(self, name)))
         _check_instructions()
@@ -133,7 +137,7 @@ class Options:
                 )
         try:
             json.dumps(self.executor_options, allow_nan=False, sort_keys=True)
-        except (TypeError, ValueError) as error:  # they are part of keys in the plan store
+        except (TypeError, ValueError) as error:  # they are part of the plan store's keys
             raise OptionsError(
                 "option executor_options is no JSON",
                 expected="text, numbers, bool, None, lists, and dicts by text",
@@ -165,7 +169,7 @@ class Options:
                 todo="leave executor out: the plan names it",
             )
         if self.agent is not None and self.searcher not in searcher_table.agent_names():
-            # Ignored in silence it would look as if the agent had chosen the plan.
+            # If it were ignored silently, it would look as if the agent had chosen the plan.
             raise OptionsError(
                 "option agent has no effect on this searcher",
                 expected=f"one of the searchers {', '.join(searcher_table.agent_names())}",
@@ -195,12 +199,12 @@ class Options:
         return cls(**given)
 
     def with_searcher(self, name: str) -> Options:
-        """The same with another searcher; `agent` stays where that one follows an agent."""
+        """Return a copy with another searcher; `agent` is kept if that searcher uses an agent."""
         agent = self.agent if name in searcher_table.agent_names() else None
         return dataclasses.replace(self, searcher=name, agent=agent)
 
     def on(self, device_type: str) -> Options:
-        """The options that mean something on a device.
+        """Return the options without those that have no effect on a device.
 
         Args:
             device_type: "cpu" or "cuda".
@@ -214,11 +218,11 @@ class Options:
         Args:
             device_type: "cpu" or "cuda".
         """
-        # With live weights everything varies, and every call would copy all of it.
+        # With live weights every input may change, so every call would copy all of them.
         return self.cuda_graphs and device_type == "cuda" and self.weights != "live"
 
     def search_key(self) -> dict[str, Any]:
-        """The options on which the plan depends: part of the key of the plan store."""
+        """Return the options that the plan depends on: part of the plan store's key."""
         return {name: getattr(self, name) for name in _SEARCH_FIELDS}
 
 
@@ -268,7 +272,7 @@ def nearest(word: str, valid: Iterable[str]) -> str:
 
 
 def _checked(name: str, hint: Any, value: Any) -> Any:
-    """Return `value` as the type `hint` asks for, or raise OptionsError."""
+    """Return `value` converted to the type `hint`, or raise OptionsError."""
     if typing.get_origin(hint) is Literal:
         choices = typing.get_args(hint)
         if value in choices:
@@ -279,7 +283,7 @@ def _checked(name: str, hint: Any, value: Any) -> Any:
             return None
         hint = next(part for part in typing.get_args(hint) if part is not type(None))
     hint = typing.get_origin(hint) or hint
-    # bool is an int to Python, but `seed=True` is a slip; an int is a fine float.
+    # bool is a subclass of int, but `seed=True` is a mistake; an int is a valid float.
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
@@ -305,14 +309,14 @@ def _no_such_value(name: str, value: Any, choices: Sequence[str]) -> OptionsErro
 
 
 def _check_instructions() -> None:
-    """Refuse a value of TORCHRLOPT_INSTRUCTIONS that is none, as an option that is unknown.
+    """Reject an invalid value of TORCHRLOPT_INSTRUCTIONS, like an unknown option.
 
-    Whoever misspells it means to have a limit: without a word there would be none.
+    A user who sets it wants a limit; a misspelt value must not silently mean none.
     """
     given = os.environ.get("TORCHRLOPT_INSTRUCTIONS")
     if not given:
         return
-    from torchrlopt import _C  # which takes time to load, and is needed here by few
+    from torchrlopt import _C  # lazy: slow to load and rarely needed here
 
     try:
         _C.kernel_instructions()

@@ -1,13 +1,13 @@
-"""Text from files as it may be shown: nothing in it steers a terminal or passes for another line."""
+"""Sanitises untrusted text for display, so that it cannot control a terminal or fake other lines."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """The text with escapes for what is no visible character, line ends and tabs aside.
+    """Return the text with invisible characters escaped, except line ends and tabs.
 
-    Control characters clear screens, set titles and write to clipboards; marks of direction show text in
-    another order; lone surrogates cannot be written at all.
+    Control characters can clear the screen, set titles and write to the clipboard; bidirectional marks
+    reorder text; lone surrogates cannot be encoded.
     """
     if text.isprintable():
         return text
@@ -15,7 +15,7 @@ def printable(text: str) -> str:
 
 
 def escaped(error: Exception) -> Exception:
-    """The error as the cause of one of ours: a traceback shows its text as it is, which may be a file's."""
+    """Return the error with its message escaped, for use as a cause: tracebacks print it verbatim."""
     text = str(error)
     shown = printable(text)
     if shown == text:

@@ -1,6 +1,6 @@
-"""Processes that work for another one: they end with it, take no longer than they may, and know no secrets.
+"""Helpers for worker processes: they end with their parent, respect time limits and inherit no secrets.
 
-Importable without the package around it: only the standard library is used.
+Importable without the package: it uses only the standard library.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 _KEPT = ("PATH", "LANG", "TZ", "TMPDIR")
 _KEPT_BEGINNINGS = (
-    "PYTHON", "LD_", "LC_",  # how Python and its libraries are found, how text is encoded
-    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ATEN_", "MALLOC_",  # how threads and memory are used
+    "PYTHON", "LD_", "LC_",  # where Python and its libraries are, and text encoding
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ATEN_", "MALLOC_",  # threads and memory
     "ASAN_", "LSAN_", "TSAN_", "UBSAN_",  # sanitizers, which are preloaded
     "TORCHRLOPT_",
 )  # fmt: skip
 
 
 def end_with_parent() -> None:
-    """For the beginning of a process of `multiprocessing`: it ends when the one that began it is gone.
+    """Make this `multiprocessing` process exit when its parent is gone; call it at start-up.
 
-    A pool's workers wait for work for ever otherwise, each with its memory. Where native code keeps Python
-    from running threads, or hangs, this comes late: see `killed_with_parent`.
+    Otherwise the workers of a pool would wait for work for ever and keep their memory. This relies on a
+    Python thread, so it is late if native code holds the GIL or hangs: see `killed_with_parent`.
     """
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -41,29 +41,29 @@ def _wait_for_the_end_of(parent: multiprocessing.process.BaseProcess) -> None:
 
 
 def killed_with_parent(parent: int) -> None:
-    """For the beginning of a process: the kernel kills it when the *thread* that started it ends.
+    """Have the kernel kill this process when the *thread* that started it ends; call it at start-up.
 
-    However that ends, and whatever this process does at that moment. For a process that a thread starts and
-    waits for; one that outlives the thread it was started in needs `end_with_parent`.
+    It works however that thread ends and whatever this process is doing. It is meant for a process that a
+    thread starts and waits for; a process that outlives its starting thread needs `end_with_parent`.
 
     Args:
-        parent: id of the process that started this one, as that one knows it.
+        parent: process id of the parent, as the parent sees it.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it was gone before, and nobody would tell
+    if os.getppid() != parent:  # the parent ended earlier, so no signal would come
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed_after(seconds: float) -> None:
-    """The kernel ends this process (SIGALRM) after so much time, asleep or not."""
+    """Have the kernel end this process (SIGALRM) after this much wall-clock time."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})  # the mask is that of who started it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})  # the signal mask is inherited
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def python_executable() -> str | None:
-    """The Python that runs modules as this process does; None in a program that has Python inside."""
+    """Return the Python executable of this process, or None in a program that embeds Python."""
     known = multiprocessing.spawn.get_executable()
     name = os.fsdecode(known) if known else ""
     is_program = getattr(sys, "frozen", False) and name == sys.executable
@@ -71,9 +71,9 @@ def python_executable() -> str | None:
 
 
 def module_path() -> str:
-    """`PYTHONPATH` with which another Python finds the modules that this one finds.
+    """Return a `PYTHONPATH` with which another Python finds the same modules as this one.
 
-    The folder that it happens to run in is left out, unless this package is there.
+    The current directory is left out, unless it contains this package.
     """
     entries = [os.path.abspath(entry) for entry in sys.path if entry]
     own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -81,10 +81,10 @@ def module_path() -> str:
 
 
 def ending(status: int) -> str:
-    """How a process ended, as a sentence continues: "ended with SIGSEGV".
+    """Describe how a process ended, as a sentence fragment: "ended with SIGSEGV".
 
     Args:
-        status: of `subprocess`: below 0 the number of a signal.
+        status: return code as in `subprocess`: if negative, minus the number of a signal.
     """
     if status >= 0:
         return f"ended with status {status}"
@@ -95,10 +95,10 @@ def ending(status: int) -> str:
 
 
 def plain_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a process needs of an environment that only computes: no secrets, no home, no GPU.
+    """Return the part of an environment that a compute-only process needs: no secrets, no home, no GPU.
 
     Args:
-        environment: of the program.
+        environment: the environment of the program.
     """
     kept = {
         name: value

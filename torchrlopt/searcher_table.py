@@ -1,8 +1,9 @@
-"""The searchers: one row each, with the module that makes it.
+"""The searchers: one row each, with its module.
 
-`Options` takes its valid names from here and `plan.planning` its searchers; a module is imported only when
-one of its searchers is asked for. A module of a row has `make_searcher(options, library)`, which returns a
-`plan.search.Searcher`, and `digest(options)`: what its plans depend on beside the options.
+`Options` and `plan.planning` read the valid names and the searchers from here. A module is imported only when
+one of its searchers is requested. It defines `make_searcher(options, library)`, which returns a
+`plan.search.Searcher`, and `digest(options)`, which identifies what its plans depend on in addition to the
+options.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ class SearcherRow:
 
     Attributes:
         name: as in `Options.searcher`.
-        module: where it is made.
-        does: what it does, for people.
-        follows_agent: whether `Options.agent` says which networks it follows.
+        module: the module that defines it.
+        does: human-readable description.
+        follows_agent: whether it uses the networks given by `Options.agent`.
     """
 
     name: str
@@ -60,15 +61,15 @@ def names() -> tuple[str, ...]:
 
 
 def agent_names() -> tuple[str, ...]:
-    """The names of those that follow an agent."""
+    """The names of the searchers that use an agent."""
     return tuple(row.name for row in ROWS if row.follows_agent)
 
 
 def module_of(name: str) -> Any:
-    """The module that makes the searcher of that name, imported now."""
+    """Import and return the module that defines the searcher of that name."""
     return importlib.import_module(module_name(name))
 
 
 def module_name(name: str) -> str:
-    """The name of that module."""
+    """The name of the module that defines the searcher of that name."""
     return next(row.module for row in ROWS if row.name == name)

@@ -1,7 +1,7 @@
-"""Ignores Python's warnings in one thread only.
+"""Suppresses Python warnings in one thread only.
 
-`warnings.catch_warnings` replaces the filters of the whole process and puts back what it found: two threads
-that leave it in another order than they came in silence the program for good.
+`warnings.catch_warnings` replaces the filters of the whole process and restores the previous ones on exit: if
+two threads exit in a different order than they entered, warnings stay suppressed for good.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from typing import Any
 
 
 class _Inside(threading.local):
-    """The patterns of messages that the thread ignores now."""
+    """The message patterns that the thread currently ignores."""
 
     def __init__(self) -> None:
         self.patterns: list[re.Pattern[str]] = []
 
     def match(self, text: str) -> bool:
-        """What the `warnings` module calls where a filter has a pattern of messages."""
+        """Whether a message is ignored; the `warnings` module calls this like `re.Pattern.match`."""
         return any(pattern.match(text) for pattern in self.patterns)
 
 
 _inside = _Inside()
-_FILTER = ("ignore", _inside, Warning, None, 0)  # as `warnings.filterwarnings` makes them
+_FILTER = ("ignore", _inside, Warning, None, 0)  # the format of `warnings.filterwarnings`
 _num_inside = 0
-# Held across a fork, or it would stay closed in the child of another thread's.
+# Acquired across a fork, or it could stay locked in the child by a thread that does not exist there.
 _lock = threading.RLock()
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 @contextlib.contextmanager
 def ignored_warnings(message: str = "") -> Iterator[None]:
-    """Ignore warnings of this thread, whatever the filters of the process say; those of others stay.
+    """Ignore warnings of this thread, overriding the filters of the process; other threads still warn.
 
     Args:
-        message: pattern of their beginning; all warnings if empty.
+        message: pattern that the message must begin with; all warnings if empty.
     """
     global _num_inside
     with _lock:
@@ -54,7 +54,8 @@ def ignored_warnings(message: str = "") -> Iterator[None]:
         _inside.patterns.pop()
         with _lock:
             _num_inside -= 1
-            # Where another thread has put filters back that it saved meanwhile, ours stays, and fits nothing.
+            # If another thread has meanwhile restored filters that it had saved, ours remains but matches
+            # nothing.
             filters = warnings.filters
             if not _num_inside and _FILTER in filters:
                 filters.remove(_FILTER)
