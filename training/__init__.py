@@ -1,1 +1,1 @@
-"""Training of the agent: graphs, collection, PPO, search distillation, world models, `retrain.py`."""
+"""Training of the agent: graphs, episode collection, PPO, search distillation, world models, `retrain.py`."""

@@ -1,9 +1,9 @@
-"""What the agents of the package win on graphs that training never saw, beside every other searcher.
+"""Compare the shipped agents with every other searcher on graphs that training never saw.
 
     python -m training.compare_held_out --graphs 40 --csv held_out.csv --plot held_out.png
 
-The graphs are of families and block structures that are held out, or with `--split test` of twelve more
-families beside these; tables, limits and files are those of `baselines.search`.
+The graphs come from held-out families and block structures; `--split test` adds twelve more families. Tables,
+limits and files are those of `baselines.search`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _kind(split: str, number: int, seed: int) -> search.Kind:
 
 
 def kinds_of(split: str, graphs: int, seed: int = 0) -> dict[str, search.Kind]:
-    """What the graphs of a split are made of, by name."""
+    """The graph generators of a split, by name."""
     return {f"{split}_{number}": _kind(split, number, seed) for number in range(graphs)}
 
 
@@ -53,7 +53,7 @@ def compare(
     csv: Annotated[Path | None, typer.Option(help="CSV file to write, anew after each graph.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot to draw: .png, .svg or .pdf.")] = None,
 ) -> None:
-    """Compare the agents with every searcher on graphs that training never saw, in predicted cost."""
+    """Compare the agents with every searcher by predicted cost, on graphs that training never saw."""
     one(split, list(_GRAPHS), "split")
     settings = search.Settings(
         primitives_only=primitives_only,

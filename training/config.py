@@ -1,4 +1,4 @@
-"""All arguments of a training run, one dataclass."""
+"""All arguments of a training run, in one dataclass."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from torchrlopt.errors import OptionsError
 from training.collectors.collector import KINDS
 from training.samplers import SAMPLERS
 
-#: The rows, each with the arguments that are other than the defaults of `Config` there. A world model learns
-#: more from two episodes of each of sixteen graphs than from eight of each of four. A tree search is dear:
-#: its eight episodes of a graph share the calls of the network, and six graphs take half a minute.
+#: The rows and the arguments in which each differs from the defaults of `Config`. A world model learns more
+#: from two episodes of each of sixteen graphs than from eight of each of four. Tree search is expensive: its
+#: eight episodes of a graph share the network calls, and six graphs take half a minute.
 _DREAM: dict[str, Any] = {"encoder": "graph_network", "groups": 16, "rollouts": 2}
 _SEARCHED: dict[str, Any] = {"groups": 6, "rollouts": 8}
 ROWS: dict[str, dict[str, Any]] = {
     "mf": {}, "wm": _DREAM, "wm_plus": _DREAM, "plan": {}, "gumbel": _SEARCHED,
 }  # fmt: skip
 
-#: The same for runs on one graph: all episodes begin at the graph itself, and have the whole library.
+#: The same for runs on one graph: all episodes start from the unmodified graph and use the whole library.
 ONE_GRAPH: dict[str, Any] = {
     "warm_up": 0, "primitives_share": 0.0, "original_share": 1.0, "groups": 2, "rollouts": 8,
 }  # fmt: skip
 
-#: What may be chosen, for arguments that are names.
+#: Allowed values of the arguments that are names.
 CHOICES: dict[str, tuple[str, ...]] = {
     "row": tuple(ROWS),
     "reward": tuple(REWARDS),
@@ -47,7 +47,7 @@ _COUNTS = (
 )  # fmt: skip
 _OF_TREE_SEARCH = ("simulations", "considered")
 _SHARES = ("clip", "gae_lambda", "discount", "primitives_share", "original_share")
-#: Least and largest values of the arguments that are numbers.
+#: Smallest and largest values of the numeric arguments.
 RANGES: dict[str, tuple[float, float]] = {
     "seed": (0, 2**63 - 1),
     "updates": (0, math.inf),
@@ -64,26 +64,26 @@ RANGES: dict[str, tuple[float, float]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What a run depends on; stored in the run's directory and in the checkpoint.
+    """All settings of a run; stored in the run's directory and in the checkpoint.
 
     Attributes:
-        row: "mf" learns in the real environment, "wm" and "wm_plus" in the imagination of the mixture and of
-            the discrete world model, "plan" imitates the best of many sampled episodes, "gumbel" what a tree
-            search recommends (Gumbel AlphaZero).
-        seed: of everything that is drawn.
-        graph: the one that all episodes are played on, a model of the suite or an ONNX file; if empty, graphs
-            of the curriculum.
-        updates: optimiser phases; the run may end earlier by `minutes`.
+        row: "mf" learns in the real environment; "wm" and "wm_plus" learn in the imagination of the mixture
+            and the discrete world model; "plan" imitates the best of many sampled episodes; "gumbel" imitates
+            what a tree search recommends (Gumbel AlphaZero).
+        seed: of all random numbers.
+        graph: the graph of all episodes, a model of the suite or an ONNX file; if empty, graphs of the
+            curriculum.
+        updates: optimiser phases; `minutes` may end the run earlier.
         minutes: wall-clock limit, 0 for none.
-        workers: that play the real episodes; the data depend neither on their number nor on their kind.
-        collector: kind of the workers; "auto" is this process for one, and processes for more.
-        ray: address of the cluster that the workers of "ray" run on; if empty, a Ray is begun here for them.
+        workers: number of workers that play real episodes; the data depend neither on it nor on their kind.
+        collector: kind of workers; "auto" is this process for one worker and processes for several.
+        ray: address of the cluster for "ray" workers; if empty, Ray is started on this machine.
         groups: graphs per update.
-        rollouts: episodes per graph, compared with each other; "gumbel" has one more with a teacher.
-        max_steps: of an episode.
+        rollouts: episodes per graph, compared with each other; "gumbel" adds one shown by a teacher.
+        max_steps: longest episode.
         reward: a name in `torchrlopt.env.REWARDS`; "gumbel" has the default only.
-        macros: whether "wm" and "wm_plus" may take a whole class of like places at once too, as the
-            others always may.
+        macros: whether "wm" and "wm_plus" may also apply a substitution to a whole class of equivalent
+            locations at once, as the other rows always may.
         sampler: of the graphs' free parameters, a name in `training.samplers.SAMPLERS`.
         warm_up: updates over which graphs grow from fragments to stacks.
         encoder: "local" or "graph_network".
@@ -92,34 +92,35 @@ class Config:
         learning_rate: of Adam.
         clip: of PPO's ratio.
         gae_lambda: of the advantages.
-        discount: 1, since episodes are short and what counts is their end.
+        discount: 1, because episodes are short and only their end counts.
         epochs: passes over the data of an update.
-        minibatch_nodes: graph nodes per minibatch, about.
-        minibatch_states: most states per minibatch.
-        entropy_weight: of the bonus; "gumbel" has none.
+        minibatch_nodes: graph nodes per minibatch, approximately.
+        minibatch_states: maximum number of states per minibatch.
+        entropy_weight: of the entropy bonus; "gumbel" has none.
         value_weight: of the value's cross-entropy.
-        max_gradient: norm at which gradients are cut.
+        max_gradient: norm at which gradients are clipped.
         temperature: of sampling when "plan" collects episodes for imitation.
         teacher_expansions: of the searches that show "plan" and "gumbel" an episode of each graph; 0 for
             none.
         simulations: graphs that the search of "gumbel" visits for each step; they are not counted as steps.
-        considered: steps that it tries in the graph where it begins, drawn without replacement.
-        primitives_share: of the graphs that are rewritten without the composites of the library, by "mf",
-            "plan" and "gumbel".
-        original_share: of episodes that begin at the graph itself; the rest begin after a prefix of a good
-            trajectory or a random walk, in equal parts.
+        considered: actions that it considers at the root, drawn without replacement.
+        primitives_share: share of the graphs that "mf", "plan" and "gumbel" rewrite without the composites of
+            the library.
+        original_share: share of the episodes that start from the unmodified graph; the rest start after a
+            prefix of a good trajectory or after a random walk, in equal parts.
         dream_horizon: steps of an imagined episode.
         dream_batch: imagined episodes per update.
         dream_updates: updates of the controller in imagination for each phase of real data.
         temperature_dream: of the world model.
-        doubt_penalty: taken off imagined rewards per unit of the ensemble's disagreement.
+        doubt_penalty: subtracted from imagined rewards per unit of ensemble disagreement.
         model_epochs: passes over the replay when the world model is fitted.
-        model_batches: most minibatches of that, so that a round does not take longer the more is recorded.
+        model_batches: maximum number of minibatches per fit, so that rounds do not get slower as the replay
+            grows.
 
     Raises:
-        OptionsError: there is no row, reward, sampler, encoder or collector of that name, a number is
-            out of its range, macros are asked of a row without a world model, or "gumbel" is asked for
-            another reward or to consider more steps than it has simulations.
+        OptionsError: the row, reward, sampler, encoder or collector is unknown, a number is out of range,
+            macros are requested for a row without a world model, or "gumbel" is combined with another reward
+            or considers more actions than it has simulations.
     """
 
     row: str = "plan"
@@ -196,7 +197,7 @@ class Config:
 
     @classmethod
     def of_row(cls, row: str = "plan", **given: Any) -> Config:
-        """The arguments given, and for the others what suits the row, and the graph where there is one.
+        """Complete the given arguments with the defaults of the row and, for runs on one graph, `ONE_GRAPH`.
 
         Raises:
             OptionsError: see `Config`.
@@ -205,13 +206,13 @@ class Config:
         return cls(row=row, **{**ROWS.get(row, {}), **of_graph, **given})
 
     def to_json(self) -> str:
-        """Text from which `from_json` makes an equal configuration."""
+        """Serialise to JSON; `from_json` restores an equal configuration."""
         return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True)
 
     def settings(self) -> str:
-        """Text that tells runs apart.
+        """Text that distinguishes runs.
 
-        A switch that is off is no part of it, nor what other rows do not read, as if there were none yet.
+        Leaves out switches that are off and arguments that only other rows read, as if they did not exist.
         """
         unread = () if self.row == "gumbel" else _OF_TREE_SEARCH
         given = dataclasses.asdict(self).items()
@@ -219,7 +220,7 @@ class Config:
         return json.dumps(told, indent=2, sort_keys=True)
 
     def command(self) -> str:
-        """What makes a run with these arguments: all that are other than the row's own, by name."""
+        """The command line of a run with these arguments; those with the row's default value are left out."""
         usual = dataclasses.asdict(Config.of_row(self.row, **({"graph": self.graph} if self.graph else {})))
         other = {name: value for name, value in dataclasses.asdict(self).items() if value != usual[name]}
         if self.graph:
@@ -228,10 +229,10 @@ class Config:
         return f"python -m training.train --row {self.row} {given}".rstrip()
 
     def check_same_run(self, stored: Config) -> None:
-        """Refuse to continue a run with other arguments than its own.
+        """Refuse to continue a run with different arguments.
 
         Raises:
-            OptionsError: an argument differs that is not just how long or by how many the run is done.
+            OptionsError: an argument differs other than the length of the run and its number of workers.
         """
         free = ("updates", "minutes", "workers", "collector", "ray")
         mine, its = dataclasses.asdict(self), dataclasses.asdict(stored)
@@ -244,12 +245,12 @@ class Config:
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """The inverse of `to_json`; TypeError for an unknown argument."""
+        """The inverse of `to_json`. Raises TypeError for an unknown argument."""
         return cls(**json.loads(text))
 
 
 def _option(name: str, value: Any) -> str:
-    """An argument as the command line takes it."""
+    """An argument in command-line form."""
     option = name.replace("_", "-")
     if isinstance(value, bool):
         return f"--{option}" if value else f"--no-{option}"
@@ -257,7 +258,7 @@ def _option(name: str, value: Any) -> str:
 
 
 def meanings() -> dict[str, str]:
-    """What the docstring of `Config` says of each argument."""
+    """The description of each argument, from the docstring of `Config`."""
     told = (inspect.getdoc(Config) or "").partition("Attributes:\n")[2].partition("\nRaises:")[0]
     found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", told, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in found}

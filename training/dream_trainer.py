@@ -1,8 +1,8 @@
-"""The rows WM and WM+: learn a world model from real episodes, and the controller in its imagination.
+"""The rows WM and WM+: learn a world model from real episodes and train the controller in its imagination.
 
-Rounds of: play real episodes, refit the model on all of them, train the controller with PPO on imagined ones.
-The encoder is trained first, on what random play saw, and frozen. Imagination makes no real step;
-`real_steps` counts those that were made.
+Each round plays real episodes, refits the model on all episodes so far, and trains the controller with PPO on
+imagined ones. The encoder is trained first, on random play, and then frozen. Imagination makes no real steps;
+`real_steps` counts the real ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from training.trainer import Trainer, summary
 
 EPISODES_PER_BATCH = 32
 RANDOM_UPDATES = 2
-ENCODER_KEYS = 10**6  # updates of these keys are not those of any other collection
+ENCODER_KEYS = 10**6  # offset of the update numbers, so that no other collection uses these keys
 ENCODER_ROUNDS = 3
 
 
@@ -49,7 +49,7 @@ def fit(
     generator: torch.Generator,
     most_batches: int = 10**9,
 ) -> dict[str, float]:
-    """Minimise the model's losses over recorded episodes; their means in the last epoch that was begun."""
+    """Fit the model to recorded episodes; return the mean losses of the last epoch that was started."""
     logs: list[dict[str, float]] = []
     left = most_batches
     model.train()
@@ -75,15 +75,15 @@ class DreamTrainer(Trainer):
 
     Args:
         config: all arguments; `row` is "wm" or "wm_plus".
-        folder: of the run; made where it is missing.
-        resume: continue what is there; without it, the folder must hold no run.
-        prices: of the device; the default one if None.
-        graph: see `Trainer`; the dissertation has a run for each graph.
+        folder: of the run; created if missing.
+        resume: continue the run in the folder; if false, the folder must hold no run.
+        prices: of the device; the default device if None.
+        graph: see `Trainer`; the dissertation has one run per graph.
         answers: see `Trainer`.
 
     Raises:
         OptionsError: see `Trainer`.
-        FileExistsError: there is a run already.
+        FileExistsError: the folder already holds a run.
         ValueError: the run there has other arguments.
     """
 
@@ -125,12 +125,12 @@ class DreamTrainer(Trainer):
         }
 
     def collect(self, update: int, way: str, progress: float | None = None) -> list[LatentEpisodes]:
-        """Real episodes of an update.
+        """Play the real episodes of an update.
 
         Args:
             update: its number.
             way: who plays, see `training.episodes.latent_task.WAYS`.
-            progress: of the curriculum; what the number of the update says if None.
+            progress: of the curriculum; derived from the update number if None.
         """
         config = self.config
         if progress is None:
@@ -142,7 +142,7 @@ class DreamTrainer(Trainer):
         return episodes
 
     def begin(self) -> dict[str, float]:
-        """Train the encoder on what random play sees, then freeze it, and fill the replay."""
+        """Train the encoder on random play, freeze it, and fill the replay."""
         generator = torch.Generator().manual_seed(torch_seed(Purpose.ENCODER, self.config.seed))
         watched = [
             each.rollout
@@ -157,7 +157,7 @@ class DreamTrainer(Trainer):
         return logs
 
     def dream(self, generator: torch.Generator) -> Rollout:
-        """Imagined episodes from states of the replay; no real step is made."""
+        """Imagine episodes from states of the replay, without any real step."""
         config = self.config
         replay = self.replay.joined()
         starts = torch.nonzero(replay.valid)
@@ -170,11 +170,11 @@ class DreamTrainer(Trainer):
         return rollout
 
     def scores(self, seen: Sequences, generator: torch.Generator) -> dict[str, float]:
-        """What the model says of episodes that it has not learnt from, which the policy has just played.
+        """Score the model on episodes that the policy has just played and the model has not learnt from.
 
         Returns:
-            Those of `model_scores`; its losses, as fresh_...; and promised_return, what the same policy gains
-            in imagination from where the episodes began.
+            The scores of `model_scores`; the model's losses, as fresh_...; and promised_return, the return of
+            the same policy in imagination from the same start states.
         """
         with torch.no_grad():
             losses = self.model.loss(seen)
@@ -195,14 +195,14 @@ class DreamTrainer(Trainer):
         }
 
     def step(self) -> dict[str, float]:
-        """One round: real episodes, the model, the controller."""
+        """One round: real episodes, world model, controller."""
         begin = time.perf_counter()
         config = self.config
         episodes = self.collect(self.update, POLICY)
         rollouts, seen = [each.rollout for each in episodes], seen_in(episodes)
         middle = time.perf_counter()
         generator = torch.Generator().manual_seed(torch_seed(Purpose.WORLD_MODEL, config.seed, self.update))
-        # Scored before the model has learnt from these episodes, and before the policy changes.
+        # Score before the model learns from these episodes and before the policy changes.
         scores = self.scores(join(seen), generator) if seen else {}
         self.replay.add(seen)
         losses = fit(
@@ -220,7 +220,7 @@ class DreamTrainer(Trainer):
             rollout = self.dream(generator)
             dreaming += time.perf_counter() - now
             logs = ppo.update(self.policy, self.optimiser, [rollout], config, generator)
-            # Those that the horizon cut off count as episodes too.
+            # Episodes cut off by the horizon count too.
             episodes = int(rollout.ended.sum()) + config.dream_batch
             logs["dream_return"] = float(rollout.returns.sum()) / episodes
         self.update += 1
@@ -236,5 +236,5 @@ class DreamTrainer(Trainer):
 
 
 def seen_in(episodes: Sequence[LatentEpisodes]) -> list[Sequences]:
-    """What the world model saw in episodes that its networks were there for."""
+    """The world model's view of the episodes that its networks played."""
     return [each.seen for each in episodes if each.seen is not None]

@@ -1,4 +1,4 @@
-"""The progress bar of everything here that takes minutes."""
+"""The progress bar of long-running commands."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 def progress_bar() -> Progress:
-    """What is being done, a bar, and the time so far."""
+    """Description, bar and elapsed time."""
     return Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

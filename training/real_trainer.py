@@ -1,7 +1,7 @@
-"""Training in real episodes: the rows MF (PPO) and PLAN (search distillation).
+"""Training on real episodes: the rows MF (PPO), PLAN (search distillation) and GUMBEL (tree search).
 
-What an update collects depends on (seed, update) and the weights only, so a run that was killed and resumed
-goes on as if nothing had happened.
+What an update collects depends only on (seed, update) and the weights, so a killed and resumed run continues
+as if it had not been interrupted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from training.learning import distil, gumbel, ppo
 from training.learning.pyg import with_meta_layers
 from training.trainer import Trainer, summary
 
-#: How each row learns from what was collected.
+#: How each row learns from collected episodes.
 UPDATES: dict[str, Callable[..., dict[str, float]]] = {
     "mf": ppo.update,
     "plan": distil.update,
@@ -39,22 +39,22 @@ UPDATES: dict[str, Callable[..., dict[str, float]]] = {
 
 
 class RealTrainer(Trainer):
-    """One run of the rows that learn in real episodes.
+    """One run of a row that learns from real episodes.
 
     Args:
         config: all arguments; `row` is "mf", "plan" or "gumbel".
-        folder: of the run; made where it is missing.
-        resume: continue what is there; without it, the folder must hold no run.
-        prices: of the device; the default one if None.
-        start: an agent to go on from, see `why_not_from`; None to begin at random.
+        folder: of the run; created if missing.
+        resume: continue the run in the folder; if false, the folder must hold no run.
+        prices: of the device; the default device if None.
+        start: an agent to start from, see `why_not_from`; None for random weights.
         graph: see `Trainer`.
         answers: see `Trainer`.
 
     Raises:
         OptionsError: see `Trainer`.
-        FileExistsError: there is a run already.
+        FileExistsError: the folder already holds a run.
         ValueError: the run there has other arguments.
-        AgentError: the networks of `start` are of another shape.
+        AgentError: the networks of `start` have other shapes.
     """
 
     rows = tuple(UPDATES)
@@ -74,7 +74,7 @@ class RealTrainer(Trainer):
         reason = why_not_from(start, controller_config(config)) if start is not None else ""
         if reason:
             raise AgentError("training cannot go on from this agent", got=reason)
-        # An agent of an earlier core goes on with the columns and operators that it knows.
+        # An agent of an earlier core keeps the columns and operators that it knows.
         schema = start.controller.schema if start is not None else None
         self.controller: CandidateController = new_networks(config, schema)
         if start is not None:
@@ -88,14 +88,14 @@ class RealTrainer(Trainer):
         return {"controller": self.controller, "optimiser": self.optimiser}
 
     def keys(self) -> list[Key]:
-        """Of the groups of the next collection."""
+        """Keys of the groups of the next collection."""
         config = self.config
         progress = min(1.0, self.update / max(1, config.warm_up))
         temperature = 1.0 if config.row == "mf" else config.temperature
         return [Key(config.seed, self.update, group, progress, temperature) for group in range(config.groups)]
 
     def step(self) -> dict[str, float]:
-        """Collect and learn once; losses and scores by name."""
+        """Collect and learn once; returns losses and scores by name."""
         begin = time.perf_counter()
         played = self.collector.collect(state_of(self.controller), self.keys())
         rollouts = [rollout for rollout in played if rollout is not None]
@@ -120,7 +120,7 @@ class RealTrainer(Trainer):
 
 
 def new_networks(config: Config, schema: Schema | None = None) -> CandidateController:
-    """The untrained networks of a run, in their form for training."""
+    """The untrained networks of a run, in their training form."""
     controller = checkpoint.new_controller(load_library(), controller_config(config), config.seed, schema)
     with_meta_layers(controller.encoder)
     return controller
@@ -131,7 +131,7 @@ def _sizes(config: ControllerConfig) -> str:
 
 
 def why_not_from(start: Agent, config: ControllerConfig) -> str:
-    """Why the weights of an agent do not fit networks of these sizes; empty where they do."""
+    """Why an agent's weights do not fit networks of these sizes; empty if they do."""
     given = start.controller
     if not isinstance(given, CandidateController):
         return "it plays in a world model, not in real episodes"

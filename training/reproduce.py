@@ -1,10 +1,10 @@
-"""The papers' experiments by one command: our values beside theirs.
+"""Run the papers' experiments with one command, and compare our values with theirs.
 
     python training/reproduce.py all --quick
 
-Each experiment is made of runs. A run that has ended is kept in the folder as a file and not made again, so
-that the command goes on where it was left. Figures and `REPORT.md` are drawn from the CSV files that runs
-leave; the committed ones, with no run made:
+Each experiment consists of runs. The result of a finished run is cached in a file in the folder, so an
+interrupted command continues where it stopped. Figures and `REPORT.md` are drawn from the CSV files of the
+results. To draw the committed ones without making any runs:
 
     python training/reproduce.py all --data training/results --out runs/drawn
 """
@@ -16,11 +16,11 @@ from pathlib import Path
 
 import typer
 
-if __package__ in (None, ""):  # started as a file, not as a module
+if __package__ in (None, ""):  # run as a script, not as a module
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 if __name__ == "__main__":
-    # Imported here: processes that collect import this file too, and need nothing of it.
+    # Imported here: worker processes import this file too, and need nothing of it.
     from training.papers.reproduction import main
 
     typer.run(main)

@@ -3,10 +3,10 @@
     python training/retrain.py --minutes 10
 
 The device is probed and, with --models, the nodes of these models are timed. Training of the rows "mf" and
-"plan" goes on from the agent that comes with the package, where its networks have the sizes asked for. The
-result is a directory with `agent.safetensors`, its manifest, a model card `CARD.md`, `REPORT.md` with plots,
-and `scores.json`; use it by `options={"agent": path}` or the environment variable TORCHRLOPT_AGENT. Continues
-with --resume where it was ended.
+"plan" starts from the shipped agent if its networks have the requested sizes. The result is a directory with
+`agent.safetensors`, its manifest, a model card `CARD.md`, `REPORT.md` with plots, and `scores.json`; use it
+with `options={"agent": path}` or the environment variable TORCHRLOPT_AGENT. --resume continues an interrupted
+run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-if __package__ in (None, ""):  # started as a file, not as a module
+if __package__ in (None, ""):  # run as a script, not as a module
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from torchrlopt import _C
@@ -66,14 +66,14 @@ TARGET = "target.json"
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What an agent is trained for.
+    """The training target of an agent.
 
     Attributes:
-        device: "cpu" or "cuda": whose costs are learnt.
-        executor: whose prices.
+        device: "cpu" or "cuda"; its costs are learnt.
+        executor: its prices are used.
         models: of the suite; their nodes are timed, and the agent is tested on them too.
         profile_s: seconds of timing for each model.
-        latency_graphs: graphs around each model whose time as a whole is measured.
+        latency_graphs: variants of each model whose whole time is measured.
     """
 
     device: str = "cpu"
@@ -94,9 +94,9 @@ def retrain(
 ) -> dict[str, Score]:
     """Measure, train, evaluate on held-out graphs, and write agent, scores, card and report.
 
-    What is written is the trained agent, or the one that comes with the package where that one is better on
-    these costs. Training goes on from the package's agent of the same row; where that cannot be, it begins at
-    random, and a warning says why.
+    Writes the trained agent, or the shipped one if that is better on these costs. Training starts from the
+    shipped agent of the same row; if that is impossible, it starts from random weights, and a warning says
+    why.
 
     Args:
         config: all arguments of the training.
@@ -104,19 +104,19 @@ def retrain(
         target: device and models.
         resume: continue the run in the folder.
         test_graphs: number of held-out graphs.
-        from_scratch: begin at random, not at the agent that comes with the package.
+        from_scratch: start from random weights instead of the shipped agent.
 
     Returns:
         Scores by searcher.
 
     Raises:
-        FileExistsError: the folder holds a run that is not to be continued.
-        OptionsError: the run there has other arguments or another target, or nothing is to be tested.
+        FileExistsError: the folder holds a run and `resume` is not set.
+        OptionsError: the run there has other arguments or another target, or there is nothing to test on.
     """
     if test_graphs < 1 and not target.models:
         raise OptionsError("agents are compared on held-out graphs", got=test_graphs, expected="1 or more")
     typical = prices_of(device_model(target.executor, target.device))
-    claim(folder, resume)  # another run is refused before anything is measured
+    claim(folder, resume)  # refuse another run before measuring anything
     _claim_for(folder, target, resume)
     start = None if from_scratch else _start(config)
     if start is not None:  # it knows the fragments that a curriculum begins with
@@ -149,11 +149,11 @@ def retrain(
 
 
 def _claim_for(folder: Path, target: Target, resume: bool) -> None:
-    """Note in the folder for what its prices are measured, or hold a run there to it.
+    """Record the measurement target in the folder, or check it against that of the run there.
 
     Raises:
-        FileExistsError: something was measured there, and is not to be continued.
-        OptionsError: it was measured for another device, executor or models.
+        FileExistsError: the folder holds measurements and `resume` is not set.
+        OptionsError: they are for another device, executor or models.
     """
     path = folder / TARGET
     is_begun = (folder / PRICES).exists() or (folder / STATE).exists()
@@ -168,7 +168,7 @@ def _claim_for(folder: Path, target: Target, resume: bool) -> None:
 
 
 def _start(config: Config) -> Agent | None:
-    """The agent of the package that training can go on from; None, with a warning, where there is none."""
+    """The shipped agent from which training can start; None, with a warning, if there is none."""
     if config.row not in RealTrainer.rows:
         reason = "a world model is always learnt from the beginning"
     elif config.row not in agent_names():
@@ -195,7 +195,7 @@ def _of_package(row: str, library: _C.Library) -> Agent | None:
 
 
 def _prices(folder: Path, target: Target, typical: Prices) -> Prices:
-    """Those that the run began with, else measured ones."""
+    """The prices that the run started with, else newly measured ones."""
     path = folder / PRICES
     if path.exists():
         return Prices.from_json(path.read_text(encoding="utf-8"))
@@ -205,7 +205,7 @@ def _prices(folder: Path, target: Target, typical: Prices) -> Prices:
 
 
 def _latency(folder: Path, target: Target, prices: Prices) -> dict[str, Any] | None:
-    """What was learnt of measured times, now or when the run began; None where nothing can be measured."""
+    """What was learnt from measured times, now or when the run began; None if nothing can be measured."""
     path = folder / LATENCY
     if path.exists():
         return dict(json.loads(path.read_text(encoding="utf-8")))
@@ -228,7 +228,7 @@ def card(
     latency: Mapping[str, Any] | None = None,
     kept: Agent | None = None,
 ) -> str:
-    """The model card: where the agent comes from and what it can do."""
+    """The model card: provenance and performance of the agent."""
     table = "\n".join(table_of(scores))
     measured = len(trainer.prices.measured)
     learnt = ""

@@ -1,8 +1,8 @@
 """Samplers of start states and free parameters: points of the unit cube, drawn by key.
 
-What they draw depends on the key and, for "uncertainty", on the policy's weights, so that data are the same
-for any number of workers. "heterogeneous" gives each group of episodes a sampler of its own, not each worker,
-for the same reason.
+Draws depend only on the key and, for "uncertainty", on the policy's weights, so that the data are the same
+for any number of workers. For the same reason, "heterogeneous" assigns samplers to groups of episodes, not to
+workers.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from training.episodes.random_keys import Purpose, generator
 HOMOGENEOUS = ("random", "latin_hypercube", "uncertainty")
 SAMPLERS = (*HOMOGENEOUS, "heterogeneous")
 
-#: How unsure the policy is in each of some points: [M] of [M, dims].
+#: The policy's uncertainty at some points: [M] from [M, dims].
 Doubt = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """For which group of which update points are drawn.
+    """The group and update for which points are drawn.
 
     Attributes:
         seed: of the run.
         update: its number.
         group: number of the group in it.
         num_groups: of the update.
-        count: points of each group.
+        count: points per group.
     """
 
     seed: int
@@ -41,17 +41,17 @@ class Place:
 
 
 def draw_points(sampler: str, place: Place, dims: int, doubt: Doubt, pool: int) -> np.ndarray:
-    """The points of a group, [count, dims] in [0, 1).
+    """Draw the points of a group, [count, dims] in [0, 1).
 
     Args:
-        sampler: one of `SAMPLERS`. A Latin hypercube covers all points of the update that are drawn so.
-        place: key of what is drawn.
+        sampler: one of `SAMPLERS`. A Latin hypercube spans all points of the update that use it.
+        place: key of the draw.
         dims: of a point.
-        doubt: entropy of the policy, asked by "uncertainty" only.
-        pool: random points of which "uncertainty" takes the one with the largest entropy.
+        doubt: entropy of the policy; called by "uncertainty" only.
+        pool: random points from which "uncertainty" takes the one with the largest entropy.
 
     Raises:
-        ValueError: no such sampler.
+        ValueError: the sampler is unknown.
     """
     if sampler not in SAMPLERS:
         raise ValueError(f"no sampler {sampler!r}; choose one of: {', '.join(SAMPLERS)}")
@@ -60,7 +60,7 @@ def draw_points(sampler: str, place: Place, dims: int, doubt: Doubt, pool: int) 
         of_group = place.group % len(HOMOGENEOUS)
         sampler, groups = HOMOGENEOUS[of_group], groups[of_group :: len(HOMOGENEOUS)]
     if sampler == "latin_hypercube":
-        from scipy.stats import qmc  # takes a second, which processes that never ask for it can do without
+        from scipy.stats import qmc  # takes a second; processes that never use it need not pay for it
 
         rng = generator(Purpose.SAMPLER_HYPERCUBE, place.seed, place.update)
         points = qmc.LatinHypercube(dims, rng=rng).random(len(groups) * place.count)

@@ -2,8 +2,8 @@
 
     python -m training.ship runs/plan runs/mf runs/wm runs/wm_plus
 
-Each run becomes `torchrlopt/agent/shipped/ROW.safetensors` with its manifest; `CARD.md` says where they come
-from and what they can do.
+Each run becomes `torchrlopt/agent/shipped/ROW.safetensors` with its manifest; `CARD.md` describes their
+provenance and performance.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Scores = dict[str, dict[str, Score]]  # by library and searcher
 
 
 def run_of(folder: Path, prices: Prices) -> Trainer:
-    """A run as it was saved last.
+    """Open a run at its last saved state.
 
     Raises:
         FileNotFoundError: the folder holds no run.
@@ -72,7 +72,7 @@ def scores_of_runs(runs: Mapping[str, Trainer], cost: _C.CostModel, graphs: int,
 
 
 def world_scores_of(runs: Mapping[str, Trainer], cost: _C.CostModel, graphs: int) -> dict[str, Foretold]:
-    """How well world models foretell their controllers' episodes, by row."""
+    """Scores of world models on their controllers' episodes, by row."""
     return {
         row: foretold(trainer.controller, trainer.library, cost, trainer.config, graphs)
         for row, trainer in runs.items()
@@ -130,13 +130,13 @@ def ship(folders: Sequence[Path], target: Path, graphs: int, expansions: int) ->
     """Score runs and write their agents.
 
     Args:
-        folders: of the runs, one for each row.
-        target: where the agents go.
-        graphs: held-out graphs.
+        folders: of the runs, one per row.
+        target: output folder.
+        graphs: number of held-out graphs.
         expansions: of each search.
 
     Raises:
-        OptionsError: a run was made on one graph, with other prices, or is of a row without a searcher.
+        OptionsError: a run was made on one graph or with other prices, or its row has no searcher.
     """
     prices = typical_prices()
     runs = {}

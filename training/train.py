@@ -1,8 +1,8 @@
-"""Train an agent of any row; the run can be left at any moment and continued.
+"""Train an agent of any row; the run can be interrupted at any time and resumed.
 
     python -m training.train --row plan --minutes 10 --out runs/plan
 
-The rows "mf", "plan" and "gumbel" learn in real episodes, "wm" and "wm_plus" in the imagination of a world
+The rows "mf", "plan" and "gumbel" learn from real episodes, "wm" and "wm_plus" in the imagination of a world
 model.
 """
 
@@ -33,14 +33,14 @@ def trainer_of(
     graph: _C.Graph | None = None,
     answers: Answers | None = None,
 ) -> RealTrainer | DreamTrainer:
-    """The run that trains the row of a configuration.
+    """Create the run that trains the row of a configuration.
 
     Args:
         config: all arguments.
         folder: of the run.
         resume: continue the run in the folder.
-        prices: of the device; the default one if None.
-        start: to go on from; for the rows of `RealTrainer` only, which see.
+        prices: of the device; the default device if None.
+        start: an agent to start from; only for the rows of `RealTrainer`, see there.
         graph: see `Trainer`.
         answers: see `Trainer`.
     """
@@ -51,11 +51,11 @@ def trainer_of(
 
 
 def add_arguments(parser: argparse.ArgumentParser, **own: Any) -> None:
-    """One option for each argument of `Config`.
+    """Add one option for each argument of `Config`.
 
     Args:
-        parser: that they are added to.
-        own: defaults of the program, in place of those of `Config`.
+        parser: to which they are added.
+        own: the program's defaults, which replace those of `Config`.
     """
     told = meanings()
     for field in dataclasses.fields(Config):
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser, **own: Any) -> None:
             kind = {"action": argparse.BooleanOptionalAction}
         parser.add_argument(
             "--" + field.name.replace("_", "-"),
-            default=argparse.SUPPRESS,  # what is not given is the row's to say
+            default=argparse.SUPPRESS,  # arguments that are not given get the row's defaults
             help=f"{told[field.name]} [{_usual(field.name, own.get(field.name, field.default))}]",
             **kind,
         )
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser, **own: Any) -> None:
 
 
 def _usual(name: str, default: Any) -> str:
-    """What an argument is where it is not given: the default, and that of rows which have another."""
+    """The default of an argument, and that of each row with a different one."""
     others = [f"{row}: {given[name]}" for row, given in ROWS.items() if given.get(name, default) != default]
     if ONE_GRAPH.get(name, default) != default:
         others.append(f"with --graph: {ONE_GRAPH[name]}")
@@ -80,7 +80,7 @@ def _usual(name: str, default: Any) -> str:
 
 
 def config_of(given: argparse.Namespace) -> Config:
-    """The configuration of parsed options; see `Config.of_row` for those that were not given."""
+    """The configuration of parsed options; see `Config.of_row` for the defaults."""
     names = {field.name for field in dataclasses.fields(Config)}
     return Config.of_row(**{name: value for name, value in vars(given).items() if name in names})
 

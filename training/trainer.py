@@ -1,7 +1,7 @@
-"""A training run, whatever its row: a folder that can be left at any moment and continued, and its log.
+"""A training run of any row: its folder, from which it can be resumed at any time, and its log.
 
-A folder holds `config.json`, `state.pt` (weights, optimisers, counters), `log.jsonl`, TensorBoard events, and
-in the end `agent.safetensors` with its manifest.
+A folder holds `config.json`, `state.pt` (weights, optimisers, counters), `log.jsonl`, TensorBoard events and,
+in the end, `agent.safetensors` with its manifest.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ logger = logging.getLogger("torchrlopt")
 
 STATE = "state.pt"
 AGENT = "agent.safetensors"
-LOG = "log.jsonl"  # one line for each update, what TensorBoard shows
+LOG = "log.jsonl"  # one line per update, the same values as in TensorBoard
 SAVE_SECONDS = 60.0
 
 
 def _check_measured(config: Config, answers: Answers) -> None:
-    """What is measured is counted in this process, and where only ends are, their rewards must add up.
+    """Require workers in this process, which count queries; with `is_at_end`, also rewards that add up.
 
     Raises:
-        OptionsError: other processes would count, or the reward is another one.
+        OptionsError: other processes would count, the row is "gumbel", or the reward does not add up.
     """
     others = config.collector in ("processes", "ray") or (config.collector == AUTO and config.workers > 1)
     if others:
@@ -61,16 +61,16 @@ def _check_measured(config: Config, answers: Answers) -> None:
 
 
 class Trainer(abc.ABC):
-    """What the runs of all rows share: updates, saving, continuing, exporting.
+    """The common part of all rows' runs: updates, saving, resuming, exporting.
 
-    A subclass makes its networks and its `collector` in its constructor and calls `open` at the end of it.
+    A subclass creates its networks and its `collector` in its constructor and then calls `open`.
 
     Args:
         config: all arguments.
-        folder: of the run; made where it is missing.
-        prices: of the device; the default one if None.
-        graph: to play on; if None, the one that `config` names, else those of the curriculum.
-        answers: see `training.episodes.play.play_group`; with their substitutions only.
+        folder: of the run; created if missing.
+        prices: of the device; the default device if None.
+        graph: to play on; if None, the one named in `config`, or graphs of the curriculum.
+        answers: see `training.episodes.play.play_group`; restricts the run to their substitutions.
 
     Raises:
         OptionsError: this class does not train the row of `config`, or there is no such graph.
@@ -113,11 +113,11 @@ class Trainer(abc.ABC):
         return None if self.graph is None else self.graph.text()
 
     def collector_of(self, task: Task) -> Collector:
-        """The workers that the configuration asks for."""
+        """The workers specified by the configuration."""
         return Collector(task, self.config.collector, self.config.workers, self.config.ray)
 
     def collection_seconds(self) -> dict[str, float]:
-        """What the last collection took, for the log; the data do not depend on it."""
+        """Times of the last collection, for the log; the data do not depend on them."""
         collector = self.collector
         return {
             "broadcast_seconds": collector.broadcast_seconds,
@@ -126,22 +126,22 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def step(self) -> dict[str, float]:
-        """One update; losses and scores by name."""
+        """One update; returns losses and scores by name."""
 
     @abc.abstractmethod
     def parts(self) -> dict[str, Any]:
-        """Everything that a saved run holds, by name; each has `state_dict` and `load_state_dict`."""
+        """Everything in a saved run, by name; each has `state_dict` and `load_state_dict`."""
 
     def begin(self) -> dict[str, float]:
-        """What is done once, before the first update; losses by name."""
+        """Work done once, before the first update; returns losses by name."""
         return {}
 
     def open(self, resume: bool) -> None:
-        """Make the folder and write the arguments into it, or continue the run that it holds.
+        """Create the folder and write the arguments into it, or resume the run that it holds.
 
         Raises:
-            FileExistsError: it holds a run that is not to be continued.
-            OptionsError: the run there has other arguments, prices, or another graph.
+            FileExistsError: it holds a run and `resume` is not set.
+            OptionsError: the run there has other arguments or prices, or another graph.
         """
         if claim(self.folder, resume):
             state: dict[str, Any] = torch.load(self.folder / STATE, weights_only=True)
@@ -153,17 +153,17 @@ class Trainer(abc.ABC):
             self.seconds = float(state["seconds"])
             self.cpu_seconds = float(state.get("cpu_seconds", 0.0))
         else:
-            (self.folder / LOG).unlink(missing_ok=True)  # of a run that was killed before it was saved
+            (self.folder / LOG).unlink(missing_ok=True)  # of a run that was killed before its first save
         write_whole(self.folder / "config.json", self.config.to_json().encode())
 
     @property
     def _rewards(self) -> dict[str, str]:
-        """What rewards depend on beside the arguments."""
+        """What rewards depend on in addition to the arguments."""
         texts = {"prices": self.prices.to_json(), "graph": self.graph_text or ""}
         return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
 
     def _check_same_rewards(self, stored: Mapping[str, str]) -> None:
-        """Refuse to go on by other rewards than a run began with; of earlier runs, which noted none, warn."""
+        """Refuse to resume with other rewards; warn about runs of earlier versions, which recorded none."""
         if not stored:
             logger.warning("%s has not noted by which prices it was begun; it goes on by these", self.folder)
         changed = [name for name, digest in self._rewards.items() if stored.get(name, digest) != digest]
@@ -175,7 +175,7 @@ class Trainer(abc.ABC):
             )
 
     def save(self) -> None:
-        """Everything that `open` needs to continue, in one piece."""
+        """Save everything that `open` needs to resume, atomically."""
         memory = io.BytesIO()
         state = {
             "parts": {name: part.state_dict() for name, part in self.parts().items()},
@@ -189,7 +189,7 @@ class Trainer(abc.ABC):
         write_whole(self.folder / STATE, memory.getvalue())
 
     def provenance(self) -> dict[str, Any]:
-        """What a checkpoint says of its making."""
+        """Provenance stored in a checkpoint."""
         seen: dict[str, object] = manifest(self.config.seed)
         if self.graph is not None:
             seen = {"graph": self.config.graph, "structure": structure_hash(self.graph)}
@@ -215,13 +215,13 @@ class Trainer(abc.ABC):
         """Write an agent.
 
         Args:
-            scores: how good it is.
-            path: where to; into the folder of the run if None.
+            scores: its evaluation results.
+            path: output path; in the folder of the run if None.
             extra: further metadata.
-            instead: an agent to write, with its own provenance, in place of the one that was trained.
+            instead: an agent to write, with its own provenance, instead of the trained one.
 
         Returns:
-            Where it is.
+            The output path.
         """
         path = path or self.folder / AGENT
         controller, made = (self.controller, self.provenance())
@@ -231,8 +231,8 @@ class Trainer(abc.ABC):
         return path
 
     def run(self) -> None:
-        """Train as `updates` does, with a bar and TensorBoard."""
-        # Imported here: it takes a second, and tests of the rest do not need it.
+        """Train like `updates`, with a progress bar and TensorBoard."""
+        # Imported lazily: it takes a second, and most tests do not need it.
         from torch.utils.tensorboard import SummaryWriter
 
         begin = time.perf_counter()
@@ -246,9 +246,9 @@ class Trainer(abc.ABC):
                 progress.update(bar, completed=self._share(time.perf_counter() - begin), description=text)
 
     def updates(self) -> Iterator[dict[str, float]]:
-        """Train until updates or minutes are used up; what is logged of each update. Saves now and then.
+        """Train until the updates or minutes are used up; yields the log of each update. Saves periodically.
 
-        The workers that collect are let go in the end.
+        The workers are dismissed at the end.
         """
         begin = last_save = time.perf_counter()
         with self.collector:
@@ -274,7 +274,7 @@ class Trainer(abc.ABC):
                 yield logs
 
     def _share(self, seconds: float) -> float:
-        """How much of the updates or of the minutes is used up, whichever is more; at most 1."""
+        """Progress in updates or in minutes, whichever is larger; at most 1."""
         share = self.update / self.config.updates
         if self.config.minutes:
             share = max(share, seconds / 60 / self.config.minutes)
@@ -282,10 +282,10 @@ class Trainer(abc.ABC):
 
 
 def claim(folder: Path, resume: bool) -> bool:
-    """Make the folder of a run; whether it holds one already.
+    """Create the folder of a run; returns whether it already holds one.
 
     Raises:
-        FileExistsError: it does, and it is not to be continued.
+        FileExistsError: it does, and `resume` is not set.
     """
     folder.mkdir(parents=True, exist_ok=True)
     holds_run = (folder / STATE).exists()
@@ -295,9 +295,9 @@ def claim(folder: Path, resume: bool) -> bool:
 
 
 def log(folder: Path, update: int, logs: dict[str, float]) -> None:
-    """Append the scores of an update; a resumed run may write one again, and the last one counts."""
+    """Append the scores of an update; a resumed run may repeat an update, and the last line counts."""
     with (folder / LOG).open("a+b") as file:
-        # A run that was killed while it wrote has left half a line.
+        # A run killed while writing leaves half a line: end it.
         file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
         is_torn = file.read(1) not in (b"", b"\n")
         line = json.dumps({"update": update, **logs}) + "\n"
@@ -311,7 +311,7 @@ def read_log(folder: Path) -> dict[str, list[tuple[int, float]]]:
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
             row = json.loads(line)
-        except json.JSONDecodeError:  # half a line of a run that was killed, which has made that update again
+        except json.JSONDecodeError:  # half a line of a killed run; after resuming, that update was repeated
             continue
         rows[row.pop("update")] = row
     series: dict[str, list[tuple[int, float]]] = {}

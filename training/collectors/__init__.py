@@ -1,1 +1,1 @@
-"""Collectors: who plays the episodes of an update, by one contract, in this process or on a cluster."""
+"""Collectors: workers that play the episodes of an update, in this process or on a cluster."""

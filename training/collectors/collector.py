@@ -1,7 +1,7 @@
-"""The learner's side of the contract: hands out state and keys, and puts the results in order of the keys.
+"""The learner's side of collection: sends state and keys to workers and returns the results in key order.
 
-Workers that are lost are replaced and what they were to play is played again. Since results depend on state
-and key only, neither the kind of the workers, nor their number, nor such a loss changes what is collected.
+Workers that die are replaced and their keys are played again. Results depend only on the state and the key,
+so the kind of worker, the number of workers and lost workers do not change the collected data.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from training.collectors.worker import Task, unpacked
 
 AUTO = "auto"
 KINDS = (AUTO, "in_process", "threads", "processes", "ray")
-MAX_LOSSES = 3  # of one share of the keys: what kills its worker every time would never end
+MAX_LOSSES = 3  # per share of the keys: keys that kill every worker would otherwise be retried forever
 
 
 def new_crew(kind: str, task: Task, workers: int, address: str = "") -> Crew:
-    """The workers of a kind.
+    """Create a crew of workers of the given kind.
 
     Args:
-        kind: one of `KINDS`; "auto" is this process for one worker, and processes for more.
-        task: what they do.
-        workers: how many there will be.
-        address: of a cluster, for "ray" only.
+        kind: one of `KINDS`; "auto" uses this process for one worker and processes for several.
+        task: what the workers do.
+        workers: number of workers.
+        address: cluster address, for "ray" only.
 
     Raises:
-        OptionsError: no such kind, or Ray is not installed.
+        OptionsError: the kind is unknown, or Ray is not installed.
     """
     if kind == AUTO:
         kind = "in_process" if workers <= 1 else "processes"
@@ -51,20 +51,20 @@ def new_crew(kind: str, task: Task, workers: int, address: str = "") -> Crew:
 
 
 class Collector:
-    """Has the keys of each update played by its workers, which are hired at the first collection.
+    """Plays the keys of each update on a crew of workers, hired at the first collection.
 
     Args:
-        task: what they do.
+        task: what the workers do.
         kind: see `new_crew`.
-        workers: how many.
+        workers: number of workers.
         address: see `new_crew`.
-        share: keys that a worker is given at once; None for equal parts for all workers, which suits keys
+        share: keys per request to a worker; None splits the keys evenly between the workers, which suits keys
             that take equally long.
 
     Attributes:
-        broadcast_seconds: of the last collection, until every worker had loaded the state.
-        collect_seconds: of the last collection, from then on until the last result was there.
-        replaced: workers that were lost and replaced so far.
+        broadcast_seconds: time until every worker had loaded the state, in the last collection.
+        collect_seconds: time from then until the last result arrived, in the last collection.
+        replaced: number of lost workers replaced so far.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Collector:
         self.close()
 
     def close(self) -> None:
-        """Let the workers go; a further collection would hire new ones."""
+        """Dismiss the workers. A later collection hires new ones."""
         for seat in self._seats:
             seat.close()
         if self._crew is not None:
@@ -95,15 +95,15 @@ class Collector:
         self._seats, self._crew = [], None
 
     def collect(self, state: bytes, keys: Sequence[Any]) -> list[Any]:
-        """The results of all keys, in the order of the keys.
+        """Play all keys and return the results in the order of the keys.
 
         Args:
             state: everything that the workers need to play.
             keys: what they play.
 
         Raises:
-            RuntimeError: workers died again and again of the same keys, or of the state.
-            Exception: what the task raised.
+            RuntimeError: workers died repeatedly on the same keys, or on loading the state.
+            Exception: whatever the task raised.
         """
         if self._crew is None:
             self._crew = new_crew(*self._given)
@@ -131,10 +131,10 @@ class Collector:
                 self._replace(crew, number)
 
     def _replace(self, crew: Crew, number: int) -> None:
-        """Another worker in the place of one that was lost; it loads before it does anything else.
+        """Hire a replacement for a lost worker and load the state into it.
 
         Raises:
-            RuntimeError: it died of that, and so did those after it.
+            RuntimeError: it died while loading, and so did its successors.
         """
         for losses in range(1, MAX_LOSSES + 1):
             self._seats[number].close()
@@ -174,7 +174,7 @@ class Collector:
 
 
 def _asked(crew: Crew, ask: Any, argument: Any) -> Future[Any]:
-    """What a seat answers; a worker that is known to be dead already refuses to be asked."""
+    """Send a request to a seat; if the worker is already known to be dead, the future holds the error."""
     try:
         return ask(argument)
     except crew.lost as error:

@@ -1,7 +1,7 @@
-"""Kinds of workers: in this process, as threads, as processes. Those of Ray are in `ray_crew`.
+"""Worker kinds: this process, threads and processes. Ray actors are in `ray_crew`.
 
-A crew hires workers; a seat is one of them as the learner sees it. Whatever the kind, a seat answers by
-futures of the standard library, so that one `Collector` serves all of them.
+A crew hires workers; a seat is the learner's handle to one of them. Seats of every kind return futures of the
+standard library, so one `Collector` serves all kinds.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from training.collectors.worker import Task, Worker
 
 
 class Seat(abc.ABC):
-    """One worker; it does one thing at a time, in the order in which it was asked."""
+    """Handle to one worker, which runs its requests one at a time, in order."""
 
     @abc.abstractmethod
     def load(self, state: Any) -> Future[None]:
-        """Play with a state that was shared (`Crew.share`) from now on."""
+        """Load a state shared by `Crew.share`; later keys are played with it."""
 
     @abc.abstractmethod
     def play(self, keys: Sequence[Any]) -> Future[bytes]:
-        """The results of some keys, see `Worker.play`."""
+        """Play some keys and return the results; see `Worker.play`."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let the worker go; it may be dead already."""
+        """Dismiss the worker, which may already be dead."""
 
 
 class Crew(abc.ABC):
     """Workers of one kind.
 
     Args:
-        task: what they do.
+        task: what the workers do.
     """
 
-    #: What futures raise when a worker has died. Another one then does what it was to do.
+    #: Exceptions that a future raises when its worker has died. Another worker then repeats the request.
     lost: ClassVar[tuple[type[BaseException], ...]] = ()
 
     def __init__(self, task: Task) -> None:
@@ -48,19 +48,19 @@ class Crew(abc.ABC):
 
     @abc.abstractmethod
     def hire(self) -> Seat:
-        """One more worker."""
+        """Hire one more worker."""
 
     def share(self, state: bytes) -> Any:
-        """What seats are given of a state: made once for all of them."""
+        """Prepare a state for sending to seats, once for all of them."""
         return state
 
     def close(self) -> None:
-        """Called when all seats are closed."""
+        """Release resources after all seats are closed."""
         return
 
 
 class _OwnSeat(Seat):
-    """A worker in this thread: it has answered when it is asked."""
+    """A worker in the calling thread; its futures are done when they are returned."""
 
     def __init__(self, task: Task) -> None:
         self._worker = Worker(task)
@@ -79,13 +79,13 @@ def _answer(function: Callable[[Any], Any], argument: Any) -> Future[Any]:
     future: Future[Any] = Future()
     try:
         future.set_result(function(argument))
-    except Exception as error:  # noqa: BLE001 - whoever reads the future gets it
+    except Exception as error:  # noqa: BLE001 - reading the future raises it
         future.set_exception(error)
     return future
 
 
 class InProcess(Crew):
-    """Workers that are this thread, one after the other."""
+    """Workers that run one after another in the calling thread."""
 
     def hire(self) -> Seat:
         """See `Crew`."""
@@ -96,7 +96,7 @@ class _ThreadSeat(Seat):
     def __init__(self, task: Task, one_loads: threading.Lock) -> None:
         self._executor = ThreadPoolExecutor(1)
         self._one_loads = one_loads
-        # Made in the thread itself: the number of threads of torch is kept by thread.
+        # Created in the thread itself, because torch keeps its number of threads per thread.
         self._worker = self._executor.submit(self._alone, Worker, task)
 
     def _alone(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -114,11 +114,11 @@ class _ThreadSeat(Seat):
 
 
 class Threads(Crew):
-    """Workers that are threads; the core and torch release the interpreter while they compute."""
+    """Workers that are threads; the core and torch release the GIL while they compute."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
-        self._one_loads = threading.Lock()  # to make networks is to use torch's global random numbers
+        self._one_loads = threading.Lock()  # creating networks uses torch's global random number generator
 
     def hire(self) -> Seat:
         """See `Crew`."""
@@ -129,7 +129,7 @@ _of_this_process: Worker | None = None
 
 
 def _load(task: Task, state: bytes) -> None:
-    """Made here and not when the process begins: what a task raises reaches the learner."""
+    """Create the player here, not at process start, so that the task's exceptions reach the learner."""
     global _of_this_process
     if _of_this_process is None:
         _of_this_process = Worker(task)
@@ -159,7 +159,7 @@ class _ProcessSeat(Seat):
 
 
 class Processes(Crew):
-    """Workers that are processes of this machine, each in a pool of its own, so that one can be replaced."""
+    """Workers that are local processes, each in its own pool so that it can be replaced alone."""
 
     lost = (BrokenExecutor,)
 

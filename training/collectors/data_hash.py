@@ -1,4 +1,4 @@
-"""One hash of everything that was collected: equal for any kind and number of workers."""
+"""One hash of all collected data; it does not depend on the kind or number of workers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import Tensor
 
 
 def data_hash(value: Any) -> str:
-    """SHA-256 of nested results: tensors and arrays with type and shape, dataclasses, lists, numbers."""
+    """SHA-256 of nested results: tensors and arrays with dtype and shape, dataclasses, lists, numbers."""
     digest = hashlib.sha256()
     for part in _parts(value):
-        digest.update(len(part).to_bytes(8, "little"))  # or two parts could pass for one
+        digest.update(len(part).to_bytes(8, "little"))  # else ("ab", "c") would equal ("a", "bc")
         digest.update(part)
     return digest.hexdigest()
 

@@ -1,4 +1,4 @@
-"""Workers that are actors of Ray (extra `ray`), on this machine or on a cluster."""
+"""Workers that are Ray actors (extra `ray`), on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torchrlopt.errors import OptionsError
 from training.collectors.crews import Crew, Seat
 from training.collectors.worker import Task, Worker
 
-PATIENCE_S = 30.0  # for processors that others have: those of ended actors are free soon
+PATIENCE_S = 30.0  # wait for occupied processors: those of finished actors become free soon
 
 
 def _free_processors(wanted: int) -> int:
-    """How many nobody has, as soon as there are so many as wanted, or after `PATIENCE_S`."""
+    """Number of free processors, as soon as there are as many as wanted or after `PATIENCE_S`."""
     begin = time.monotonic()
     while True:
         free = int(ray.available_resources().get("CPU", 0))
@@ -42,18 +42,18 @@ class _RaySeat(Seat):
 
 
 class RayActors(Crew):
-    """Actors of Ray, one processor each.
+    """Ray actors with one processor each.
 
-    Ray is begun by the first crew, and ended by it if it was not there before.
+    The first crew starts Ray if it is not running; that crew also shuts it down.
 
     Args:
-        task: what they do.
-        workers: processors that a local Ray is given.
-        address: of a cluster whose machines have this repository and its requirements, as `ray.init` takes
-            it; a Ray of its own on this machine if empty.
+        task: what the workers do.
+        workers: number of processors of a local Ray.
+        address: of a cluster whose machines have this repository and its requirements, in the form that
+            `ray.init` takes; empty for a local Ray on this machine.
 
     Raises:
-        OptionsError: the cluster has fewer processors than workers were asked for, or others have them.
+        OptionsError: the cluster has fewer processors than workers, or others occupy them.
     """
 
     lost = (RayActorError, ObjectLostError)
@@ -65,7 +65,7 @@ class RayActors(Crew):
             here = {} if address else {"num_cpus": workers, "include_dashboard": False}
             ray.init(address=address or "local", log_to_driver=False, **here)
         there = int(ray.cluster_resources().get("CPU", 0))
-        if there < workers:  # an actor without a processor would be waited for without end
+        if there < workers:  # Ray would wait forever for an actor's processor
             if self._is_own:
                 ray.shutdown()
             raise OptionsError("Ray has too few processors", expected=f"{workers}, one a worker", got=there)
@@ -82,7 +82,7 @@ class RayActors(Crew):
         return _RaySeat(self._shared_task)
 
     def share(self, state: bytes) -> Any:
-        """Into Ray's store, once for all workers of a machine."""
+        """Put the state into Ray's object store, once for all workers of a machine."""
         return ray.put(state)
 
     def close(self) -> None:

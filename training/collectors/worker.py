@@ -1,9 +1,8 @@
-"""The contract of collection, from the side of a worker: what it plays depends on (state, key) only.
+"""The worker's side of collection: results depend only on (state, key).
 
-A task is sent to a worker once, which makes a player of it. Before each collection the player is given the
-whole state of what plays (weights and buffers, as bytes); then it is given keys. It keeps no random numbers
-and no episode from one key to the next, so that who plays a key changes nothing, and a key that was lost is
-simply played again.
+Each worker receives a task once and creates a player from it. Before each collection the player loads the
+complete state (weights and buffers, as bytes); then it plays keys. It carries no random numbers and no
+episode over from one key to the next, so any worker may play any key, and a lost key is simply played again.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from torch import Tensor, nn
 
 
 class Player(Protocol):
-    """Plays the episodes of keys; only one thread uses it."""
+    """Plays the episodes of keys; used by one thread only."""
 
     def load(self, state: bytes) -> None:
-        """Play with this state from now on; nothing is left of the one before."""
+        """Load a state, replacing the previous one completely."""
         ...
 
     def play(self, key: Any) -> Any:
-        """What is collected under a key; it depends on the key and the state that was loaded only."""
+        """Collect the data of a key. The result depends only on the key and the loaded state."""
         ...
 
 
 class Task(Protocol):
-    """What workers do. It travels to other processes, so `pickle` must take it."""
+    """What workers do. Must be picklable, because it is sent to other processes."""
 
     def player(self) -> Player:
-        """A player for one worker. In one process, players are not made nor loaded at the same time."""
+        """Create a player for one worker. Players of one process are never created or loaded concurrently."""
         ...
 
 
@@ -54,12 +53,12 @@ class Worker:
         self._player.load(state)
 
     def play(self, keys: Sequence[Any]) -> bytes:
-        """The results of some keys, in their order, `packed`; `load` has to come first."""
+        """Play some keys and return the `packed` results in their order; call `load` first."""
         return packed([self._player.play(key) for key in keys])
 
 
 class _Packer(pickle.Pickler):
-    """Writes tensors as arrays: many times faster than torch's own way, which opens a file for each."""
+    """Pickles tensors as arrays: many times faster than torch's own way, which opens a file per tensor."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is Tensor:
@@ -68,15 +67,15 @@ class _Packer(pickle.Pickler):
 
 
 def _tensor(array: np.ndarray) -> Tensor:
-    # A copy lies where torch aligns its memory; sums over memory that lies otherwise may round otherwise.
+    # The copy has torch's memory alignment; with another alignment, sums may round differently.
     return torch.from_numpy(array).clone()
 
 
 def packed(results: Any) -> bytes:
-    """Results as bytes.
+    """Serialise results to bytes.
 
-    All kinds of workers hand them over so, also where no process is between: the learner then reads tensors
-    with the same strides and alignment, whoever made them.
+    Workers of all kinds do this, even within one process, so that the learner reads tensors with the same
+    strides and alignment whatever the kind of worker.
     """
     memory = io.BytesIO()
     _Packer(memory, protocol=5).dump(results)
@@ -84,7 +83,7 @@ def packed(results: Any) -> bytes:
 
 
 def state_of(module: nn.Module) -> bytes:
-    """Weights and buffers, for `Player.load`."""
+    """Weights and buffers as bytes, for `Player.load`."""
     return packed(dict(module.state_dict()))
 
 
@@ -94,5 +93,5 @@ def state_from(state: bytes) -> dict[str, Tensor]:
 
 
 def unpacked(results: bytes) -> Any:
-    """The inverse of `packed`, for bytes of our own workers only."""
+    """The inverse of `packed`. Unpickles, so use it only on bytes from our own workers."""
     return pickle.loads(results)

@@ -1,1 +1,1 @@
-"""The device that is trained for: what it costs, as numbers, and how that is measured."""
+"""The target device: its costs as numbers, and how they are measured."""

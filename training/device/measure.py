@@ -1,4 +1,4 @@
-"""What a run learns about the device before it begins: the probe, and the times of nodes of some models."""
+"""Measure the device before a run starts: the probe, and node times of some models."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from training.progress import progress_bar
 
 logger = logging.getLogger("torchrlopt")
 
-RUN_S = 0.5  # of running for each graph
+RUN_S = 0.5  # seconds of running per graph
 MAX_WALK = 32
 
 
 def check_names(models: Sequence[str]) -> None:
-    """ValueError for a model that the suite does not have."""
+    """Raise ValueError for a model that is not in the suite."""
     for name in models:
         if name not in NAMES:
             raise ValueError(f"no model named {name!r}; choose from: {', '.join(NAMES)}")
@@ -38,28 +38,28 @@ def check_names(models: Sequence[str]) -> None:
 def graphs_of(models: Sequence[str]) -> dict[str, _C.Graph]:
     """Inference graphs of models of the suite, by name."""
     found = {name: graph_of(*build(name)) for name in models}
-    torch._dynamo.reset()  # lets go of the models
+    torch._dynamo.reset()  # frees the models
     return found
 
 
 def _built(name: str, where: torch.device) -> tuple[torch.nn.Module, tuple[Any, ...]]:
-    """A model of the suite and its inputs on a device."""
+    """A model of the suite and its inputs, on a device."""
     model, inputs = build(name)
     moved = tuple(each.to(where) if isinstance(each, torch.Tensor) else each for each in inputs)
     return model.to(where), moved
 
 
 def measure(device: str, executor: str, models: Sequence[str], seconds: float) -> Prices | None:
-    """Probe the device and time the nodes of models; everything is kept in the profile of this user.
+    """Probe the device and time the nodes of models; store everything in this user's profile.
 
     Args:
         device: "cpu" or "cuda".
-        executor: that runs the models.
+        executor: runs the models.
         models: names in the suite.
-        seconds: for each model.
+        seconds: per model.
 
     Returns:
-        Prices as planning takes them; None where the device is not there.
+        Prices in the form used by planning; None if the device is missing.
     """
     where = torch.device(device)
     if where.type == "cuda" and not torch.cuda.is_available():
@@ -85,18 +85,18 @@ def measure(device: str, executor: str, models: Sequence[str], seconds: float) -
 def latency_of(
     device: str, executor: str, models: Sequence[str], prices: Prices, graphs: int
 ) -> tuple[LatencyModel, dict[str, float]]:
-    """Run some graphs around each model and learn from their times.
+    """Run some variants of each model and fit a latency model to their times.
 
     Args:
         device: "cpu" or "cuda".
-        executor: that runs the graphs.
+        executor: runs the graphs.
         models: names in the suite; at least one.
-        prices: of the cost model that is corrected.
-        graphs: of each model.
+        prices: of the cost model to be corrected.
+        graphs: per model.
 
     Returns:
-        The model, and how well it does: error and rank correlation on models that it was not fitted to (or
-        on its own graphs where there is one model only), beside those of the cost model alone.
+        The latency model and its quality: error and rank correlation on models that it was not fitted to (on
+        its own graphs if there is only one model), together with those of the cost model alone.
     """
     where, cost, library = torch.device(device), cost_of(prices), load_library()
     samples: dict[str, list[tuple[Parts, float]]] = {}
@@ -121,7 +121,7 @@ def _fitted(samples: Sequence[tuple[Parts, float]]) -> LatencyModel:
 
 
 def _quality(samples: Mapping[str, Sequence[tuple[Parts, float]]]) -> dict[str, float]:
-    """Mean relative error and mean Kendall correlation within a model, learned and plain."""
+    """Mean relative error and mean Kendall correlation within a model, with and without the latency model."""
     from scipy import stats
 
     errors: dict[str, list[float]] = {"plain": [], "learned": []}

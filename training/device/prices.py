@@ -1,4 +1,4 @@
-"""What a device costs as plain numbers, which travel to other processes and lie beside a run."""
+"""Device costs as plain numbers, which can be sent to other processes and stored with a run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torchrlopt.machine.cost.prices import table
 
 @dataclasses.dataclass(frozen=True)
 class Prices:
-    """Everything that a cost model is made of. Without entries: the default device.
+    """Everything that defines a cost model. Without entries: the default device.
 
     Attributes:
         rates: rates and overheads of the device by name.
-        measured: microseconds of nodes that were timed, by key.
-        factors: on the analytic price of the others, by operator.
+        measured: microseconds of timed nodes, by key.
+        factors: by operator, on the analytic price of all other nodes.
     """
 
     rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -26,12 +26,12 @@ class Prices:
     factors: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Text from which `from_json` makes equal prices."""
+        """Serialise to JSON; `from_json` restores equal prices."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Prices:
-        """The inverse of `to_json`; raises ValueError, KeyError or TypeError for another text."""
+        """The inverse of `to_json`. Raises ValueError, KeyError or TypeError for any other text."""
         given = json.loads(text)
         measured = {int(key): float(us) for key, us in given["measured"].items()}
         return cls(given["rates"], measured, given["factors"])
@@ -44,18 +44,18 @@ def prices_of(device: _C.DeviceModel) -> Prices:
 
 
 def typical_prices(executor: str = "eager", device: str = "cpu") -> Prices:
-    """Those of one thread, the same on every machine: what runs that are to be repeated are trained by."""
+    """Prices of one typical thread, the same on every machine; reproducible runs train with them."""
     return prices_of(device_model(executor, device, threads=1))
 
 
 def measured_prices(profile: MachineProfile) -> Prices:
-    """Prices of this machine, as planning takes them."""
+    """Prices of this machine, in the form used by planning."""
     rates = prices_of(profile.device_model()).rates
     return Prices(rates, table(profile.prices), profile.factors())
 
 
 def cost_of(prices: Prices) -> _C.CostModel:
-    """The cost model of these prices."""
+    """Build the cost model of these prices."""
     device = _C.DeviceModel()
     for name, value in prices.rates.items():
         setattr(device, name, value)

@@ -1,1 +1,1 @@
-"""Episodes to learn from: played, as tasks of collectors, shown by a search; all drawn by key."""
+"""Episodes to learn from: played by policies, as collector tasks, or shown by a search; all drawn by key."""

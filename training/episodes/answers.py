@@ -1,7 +1,7 @@
-"""Episodes whose costs are measured times of whole graphs instead of prices of operators.
+"""Episodes whose costs are measured times of whole graphs instead of operator prices.
 
-Either each graph of one space was measured before, so that asking costs nothing here, or what is asked for is
-measured then. Counted is how many graphs were asked for.
+Either every graph of a space was measured in advance, so that a query is free here, or graphs are measured on
+demand. The number of distinct graphs queried is counted.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _COST, _BEST = (columns("global").index(name) for name in ("cost", "best_cost"))
 
 @dataclasses.dataclass
 class Answers:
-    """What a machine answers to who measures graphs of one space.
+    """Measured times for queries about graphs of one space.
 
     Attributes:
         times: of graphs by fingerprint, in any unit.
-        names: of the substitutions that make the space.
-        asked: fingerprints of the graphs that were measured, each once, in order.
-        is_at_end: asked for is the graph that an episode ends with, and no other but the first; a step
-            before it has the time that its price promises.
+        names: of the substitutions that span the space.
+        asked: fingerprints of the queried graphs, each once, in order.
+        is_at_end: query only the first graph and the last graph of an episode; a step before the last uses
+            the time predicted by the price.
     """
 
     times: Mapping[str, float]
@@ -42,14 +42,14 @@ class Answers:
     is_at_end: bool = False
 
     def library(self) -> _C.Library:
-        """The substitutions that make the space."""
+        """The substitutions that span the space."""
         return subset_of(load_library(), list(self.names))
 
     def time(self, graph: _C.Graph) -> float:
-        """The time of a graph.
+        """Measured time of a graph.
 
         Raises:
-            EnvError: it is not in the space.
+            EnvError: the graph is not in the space.
         """
         key = fingerprint(graph)
         if key not in self.times:
@@ -59,16 +59,16 @@ class Answers:
 
 
 class MeasuredEnv(_C.VecRewriteEnv):
-    """An environment whose costs of whole graphs are measured; prices of nodes and of candidates stay.
+    """An environment with measured costs of whole graphs; prices of nodes and candidates are unchanged.
 
-    Where only the last graph of an episode is measured, take a reward of which the steps add up to what the
-    episode saves ("R5"): then what the prices promised on the way falls out of the sum.
+    If only the last graph of an episode is measured, use a reward whose steps add up to the episode's saving
+    ("R5"): then the predicted intermediate times cancel in the sum.
 
     Args:
-        graph: that all episodes begin at.
+        graph: where all episodes start.
         library: the substitutions.
         cost: prices.
-        answers: the times.
+        answers: the measured times.
         **given: see `_C.VecRewriteEnv`.
     """
 
@@ -77,7 +77,7 @@ class MeasuredEnv(_C.VecRewriteEnv):
     ) -> None:
         super().__init__([graph], library, cost, **given)
         self._answers = answers
-        # Of each episode: time before the last step, after it, least so far, of its first graph.
+        # Per episode: time before and after the last step, lowest so far, and of the first graph.
         self._before, self._after, self._least, self._first = np.ones((4, self.num_envs))
         self._is_over = np.zeros(self.num_envs, bool)
 
@@ -113,7 +113,7 @@ class MeasuredEnv(_C.VecRewriteEnv):
         return found
 
     def observe(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """See `_C.VecRewriteEnv`; of all episodes."""
+        """See `_C.VecRewriteEnv`; always all episodes."""
         super().observe(arrays)
         arrays["globals"][:, _COST] = self._after / self._first
         arrays["globals"][:, _BEST] = self._least / self._first

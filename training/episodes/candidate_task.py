@@ -1,7 +1,7 @@
-"""What workers do for the rows "mf", "plan" and "gumbel": real episodes of a `CandidateController`.
+"""Collector task of the rows "mf", "plan" and "gumbel": real episodes of a `CandidateController`.
 
-The episodes of one graph are always played together, under one key, so that the batches that the networks
-see do not depend on how many workers there are.
+The episodes of one graph are always played together under one key, so the network's batches do not depend on
+the number of workers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from training.episodes.searched_play import play_searched
 
 
 def controller_config(config: Config) -> ControllerConfig:
-    """Sizes of the networks of a run."""
+    """Network sizes of a run."""
     return ControllerConfig(encoder=config.encoder, width=config.width, rounds=config.rounds)
 
 
@@ -37,20 +37,20 @@ def state_of(controller: CandidateController) -> bytes:
 
 
 def library_of(key: Key, config: Config) -> _C.Library:
-    """The substitutions that a group may use: all of them, or the primitives only; drawn by key."""
+    """The substitutions available to a group, drawn by key: the whole library or only the primitives."""
     drawn = generator(*key.numbers(Purpose.LIBRARY)).random()
     return load_library(primitives_only=bool(drawn < config.primitives_share))
 
 
 @dataclasses.dataclass(frozen=True)
 class CandidateTask:
-    """See `training.collectors.worker.Task`; its results are rollouts, None where a graph offers nothing.
+    """See `training.collectors.worker.Task`. Results are rollouts, or None if a graph offers nothing.
 
     Attributes:
         config: everything that episodes depend on.
         prices: of the device.
         graph: text of the graph to play on; None for the curriculum.
-        answers: see `play_group`; workers of this process count in them what they ask.
+        answers: see `play_group`; workers of this process count their queries in it.
     """
 
     config: Config
@@ -79,15 +79,15 @@ class CandidatePlayer:
         self._controller: CandidateController | None = None
 
     def load(self, state: bytes) -> None:
-        """A controller with this schema and these weights."""
+        """Load a controller with this schema and these weights."""
         schema, weights = unpacked(state)
         sizes = controller_config(self._config)
         controller = new_controller(self._library, sizes, schema=Schema.from_json(schema))
         controller.load_state_dict(state_from(weights))
-        self._controller = controller.eval()  # embeddings of substitutions are computed once; no other change
+        self._controller = controller.eval()  # only makes it compute embeddings of substitutions once
 
     def play(self, key: Key) -> Rollout | None:
-        """The group of a key."""
+        """Play the group of a key."""
         assert self._controller is not None
         usable = self._usable or library_of(key, self._config)
         rows = None

@@ -1,4 +1,4 @@
-"""What workers do for the rows "wm" and "wm_plus": real episodes that a world model learns from."""
+"""Collector task of the rows "wm" and "wm_plus": real episodes that a world model learns from."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from training.episodes.answers import Answers
 from training.episodes.play import Key, play_group
 from training.learning.world_data import UniformPolicy, sequences
 
-#: Who plays the groups of a key: the policy; the uniform policy, seen by the networks; or the uniform policy
-#: before there are any, with observations as its states.
+#: Who plays the groups of a key: the policy; the uniform policy, encoded by the networks; or the uniform
+#: policy before the networks exist, with raw observations as states.
 POLICY, RANDOM, WATCHED = WAYS = ("policy", "random", "watched")
 
 
 def latent_config(config: Config, rules: Tensor) -> LatentConfig:
-    """Sizes of the networks of a run, for embeddings [S, D] of the substitutions."""
+    """Network sizes of a run, for substitution embeddings [S, D]."""
     return LatentConfig(config.row, config.encoder, rule_width=rules.shape[1], has_macros=config.macros)
 
 
@@ -39,8 +39,8 @@ class LatentEpisodes:
     """The episodes of a group.
 
     Attributes:
-        rollout: for scores; of watched episodes, with the observations.
-        seen: what the world model saw; None of watched episodes.
+        rollout: for scores; for watched episodes, with the observations.
+        seen: the world model's view; None for watched episodes.
     """
 
     rollout: Rollout
@@ -48,7 +48,7 @@ class LatentEpisodes:
 
 
 class Watcher:
-    """Chooses at random among legal substitutions and locations; the observations become the states."""
+    """Chooses uniformly among legal substitutions and locations; the observations become the states."""
 
     def __init__(self, num_substitutions: int, has_macros: bool = False) -> None:
         self.has_macros = has_macros
@@ -62,20 +62,20 @@ class Watcher:
         return seen, actions, choices.rows_of(actions), told
 
     def entropy(self, seen: Observation) -> float:
-        """Of its first choice in an episode: it takes each place of each substitution alike."""
+        """Entropy of its first choice in an episode: uniform over all locations of all substitutions."""
         return math.log(max(1, int(Choices(seen, self._count, self.has_macros).legal.num_locations.sum())))
 
 
 @dataclasses.dataclass(frozen=True)
 class LatentTask:
-    """See `training.collectors.worker.Task`; its results are `LatentEpisodes`, None where there are none.
+    """See `training.collectors.worker.Task`. Results are `LatentEpisodes`, or None if there are none.
 
     Attributes:
         config: everything that episodes depend on.
         prices: of the device.
         sizes: of the networks.
         graph: text of the graph to play on; None for the curriculum.
-        answers: see `play_group`; workers of this process count in them what they ask.
+        answers: see `play_group`; workers of this process count their queries in it.
     """
 
     config: Config
@@ -105,11 +105,11 @@ class LatentPlayer:
         self._controller = LatentController(Schema.current(), task.sizes, self._library.names).eval()
 
     def load(self, state: bytes) -> None:
-        """All weights and buffers."""
+        """Load all weights and buffers."""
         self._controller.load_state_dict(state_from(state))
 
     def play(self, key: Key) -> LatentEpisodes | None:
-        """The group of a key."""
+        """Play the group of a key."""
         if key.way == WATCHED:
             rollout = self._group(Watcher(len(self._library), self._controller.config.has_macros), key)
             return None if rollout is None else LatentEpisodes(rollout, None)
@@ -118,6 +118,6 @@ class LatentPlayer:
         return None if rollout is None else LatentEpisodes(rollout, sequences(chooser, rollout))
 
     def _group(self, chooser: Any, key: Key) -> Rollout | None:
-        # What random play sees for the encoder needs no reward.
+        # Random play for training the encoder needs no reward.
         answers = None if key.way == WATCHED else self._answers
         return play_group(chooser, self._library, self._cost, key, self._config, self._graph, answers)

@@ -1,4 +1,4 @@
-"""Plays groups of real episodes: those of a group have one graph and one start; all is drawn by key."""
+"""Play groups of real episodes: a group shares one graph and one start, and all is drawn by key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GREEDY_EXPANSIONS = 200
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """Names a group of episodes; beside the weights, its data depend on nothing else.
+    """Identifies a group of episodes; its data depend only on the key and the weights.
 
     Attributes:
         seed: of the run.
@@ -36,7 +36,7 @@ class Key:
         group: number of the graph in it.
         progress: of the curriculum, 0 to 1.
         temperature: of the policy's noise.
-        way: who plays, where there is a choice; see `training.episodes.latent_task.WAYS`.
+        way: who plays, if there is a choice; see `training.episodes.latent_task.WAYS`.
     """
 
     seed: int
@@ -47,17 +47,17 @@ class Key:
     way: str = "policy"
 
     def numbers(self, purpose: Purpose, *more: int) -> tuple[int, ...]:
-        """The whole key of random numbers for a purpose."""
+        """The complete random-number key for a purpose."""
         return (purpose, self.seed, self.update, self.group, *more)
 
 
 class CandidateChooser:
-    """Lets a `CandidateController` choose: it is shown observations, and its actions are those of the core.
+    """Lets a `CandidateController` choose: it maps observations to actions of the core.
 
     Args:
         controller: the networks.
-        rows: position of each substitution of the environment's library in the controller's; None where both
-            are the same.
+        rows: position of each substitution of the environment's library in the controller's library; None if
+            the two are the same.
     """
 
     def __init__(self, controller: CandidateController, rows: Tensor | None = None) -> None:
@@ -66,24 +66,24 @@ class CandidateChooser:
         self._rows = rows
 
     def choose(self, seen: Observation, draw: Draw) -> tuple[Any, Tensor, Tensor, Decision]:
-        """What the policy was shown, its actions, the core's actions, and its decision."""
+        """The policy's input, its actions, the core's actions, and its decision."""
         seen = self.translated(seen)
         actions, decision = self.controller.act(seen, draw)
         return seen, actions, actions, decision
 
     def entropy(self, seen: Observation) -> float:
-        """Of the policy on one episode."""
+        """Entropy of the policy on one episode."""
         return float(self.controller.act(self.translated(seen), no_noise)[1].entropy)
 
     def translated(self, seen: Observation) -> Observation:
-        """With the substitutions' rows in the controller's library."""
+        """Map substitution indices to those of the controller's library."""
         if self._rows is None:
             return seen
         return dataclasses.replace(seen, substitutions=self._rows[seen.substitutions])
 
 
 def draw_graph(chooser: Any, library: _C.Library, cost: _C.CostModel, key: Key, config: Config) -> _C.Graph:
-    """The graph of a key, by the sampler of the configuration."""
+    """Draw the graph of a key with the configured sampler."""
     return draw_sample(
         config.sampler,
         Place(key.seed, key.update, key.group, config.groups),
@@ -94,18 +94,18 @@ def draw_graph(chooser: Any, library: _C.Library, cost: _C.CostModel, key: Key, 
 
 
 def draw_start(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, key: Key, config: Config) -> Any:
-    """Where the episodes of a group begin: at the graph, on the way of greedy's plan, or after a walk."""
+    """Choose a group's start: the graph itself, a state along greedy's plan, or the end of a random walk."""
     rng = generator(*key.numbers(Purpose.START))
     kind = rng.random()
     if kind < config.original_share:
         return {}
     if kind < (1 + config.original_share) / 2:
-        # Limited by expansions, not by time: the same in every process.
+        # A limit in expansions, not in time, is the same in every process.
         greedy = _C.search(
             graph, library, cost, searcher="greedy", budget_ms=1e9, budget_steps=GREEDY_EXPANSIONS
         )
         steps = greedy["steps"]
-        # Half of these begin where greedy ended: to find there what greedy overlooks is to be learned.
+        # Half of these start at the end of greedy's plan, to learn to find what greedy overlooks.
         length = len(steps) if rng.random() < 0.5 else int(rng.integers(len(steps) + 1))
         return {"prefix": steps[:length]}
     return {"random_steps": int(rng.integers(1, MAX_WALK + 1)), "seed": int(rng.integers(2**32))}
@@ -120,7 +120,7 @@ def play_group(
     graph: _C.Graph | None = None,
     answers: Answers | None = None,
 ) -> Rollout | None:
-    """The episodes of one group; None where there is nothing to do in the graph.
+    """Play the episodes of one group; return None if the graph offers no substitution.
 
     Args:
         chooser: what plays; see `CandidateChooser`.
@@ -128,8 +128,8 @@ def play_group(
         cost: prices.
         key: of graph, start and noise.
         config: rollouts, max_steps, reward.
-        graph: to play on; None for that of the key.
-        answers: measured times of graphs, to be learnt from in place of prices.
+        graph: to play on; None for the key's graph.
+        answers: measured graph times that replace the prices as learning signal.
     """
     if graph is None:
         graph = draw_graph(chooser, library, cost, key, config)
@@ -157,15 +157,15 @@ def play(
     config: Config,
     shown: Sequence[tuple[int, int]] | None = None,
 ) -> Rollout | None:
-    """All episodes of an environment that was just reset; see `play_group`.
+    """Play all episodes of an environment that was just reset; see `play_group`.
 
     Args:
-        env: whose episodes have begun.
+        env: with all episodes at their start.
         chooser: what plays.
         key: of the noise and its temperature.
         config: reward.
-        shown: (substitution, location) of the steps that the first episode takes whatever the policy says;
-            then it stops.
+        shown: (substitution, location) of the steps that the first episode is forced to take before it stops,
+            regardless of the policy.
     """
     count = env.num_envs
     first = before = env.outcomes()

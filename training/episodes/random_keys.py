@@ -1,4 +1,4 @@
-"""Random numbers by key: what an episode draws depends on (seed, update, episode), never on who plays it."""
+"""Random numbers by key: an episode's draws depend on (seed, update, episode), never on the worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchrlopt.agent.networks.candidate_controller import Draw
 
 
 class Purpose(enum.IntEnum):
-    """What random numbers are for: the first number of a key, so that no two purposes share any."""
+    """What random numbers are used for: the first number of a key, so that purposes never share streams."""
 
     GRAPH = 1
     START = 2
@@ -38,20 +38,20 @@ class Purpose(enum.IntEnum):
 
 
 def generator(*key: int) -> Generator:
-    """A generator of its own for every key of non-negative integers."""
+    """A separate generator for every key of non-negative integers."""
     return Generator(Philox(SeedSequence([int(number) for number in key])))
 
 
 def torch_seed(*key: int) -> int:
-    """A seed for torch, of a key."""
+    """A torch seed derived from a key."""
     return int(generator(*key).integers(2**62))
 
 
 def gumbel(generators: Sequence[Generator], temperature: float = 1.0) -> Draw:
-    """Noise for a policy whose episode i draws from generator i.
+    """Gumbel noise for a policy; episode i draws from generator i.
 
     Args:
-        generators: one for each episode.
+        generators: one per episode.
         temperature: of the sampling; above 1 is more random.
     """
 
@@ -65,7 +65,7 @@ def gumbel(generators: Sequence[Generator], temperature: float = 1.0) -> Draw:
 
 
 def normal(generators: Sequence[Generator]) -> Draw:
-    """Standard normal noise, otherwise like `gumbel`, for policies over continuous actions."""
+    """Standard normal noise for policies over continuous actions; otherwise like `gumbel`."""
 
     def draw(sizes: Sequence[int]) -> Tensor:
         drawn = [each.standard_normal(size) for each, size in zip(generators, sizes, strict=True)]
@@ -75,7 +75,7 @@ def normal(generators: Sequence[Generator]) -> Draw:
 
 
 def gumbel_of(source: torch.Generator) -> Draw:
-    """Noise for imagined episodes, all from one generator of torch."""
+    """Gumbel noise for imagined episodes, all from one torch generator."""
 
     def draw(sizes: Sequence[int]) -> Tensor:
         uniform = torch.rand(sum(sizes), generator=source).clamp(min=1e-20)

@@ -1,10 +1,10 @@
-"""Plans of the core's searches as examples: the best one that they find within a number of expansions.
+"""Example plans from the core's searches: the best plan found within a number of expansions.
 
-The row "plan" was made with four searches in two rounds; "gumbel" has iterated local search, which is better.
+The row "plan" uses four searches in two rounds; "gumbel" uses iterated local search, which is better.
 
-Sampling seldom finds a chain that loses for several steps before it wins. A search does; its plan becomes one
-of the episodes of the graph. The limit is a number of expansions, not a time, so that every process finds the
-same plan.
+Sampling rarely finds a sequence that raises the cost for several steps before it pays off. A search does; its
+plan becomes one of the episodes of the graph. The limit is a number of expansions rather than a time, so that
+every process finds the same plan.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from typing import Any
 from torchrlopt import _C
 
 _NO_LIMIT_MS = 1e12
-#: What searches, and with which part of the expansions of a round; greedy ends by itself long before.
+#: The searches and their share of a round's expansions; greedy finishes long before its limit.
 _SEARCHES: tuple[tuple[dict[str, Any], float], ...] = (
     ({"searcher": "greedy"}, 0.5),
     ({"searcher": "beam", "beam_width": 6}, 0.15),
     ({"searcher": "taso", "alpha": 1.1}, 0.15),
     ({"searcher": "annealing"}, 0.2),
 )
-_ROUNDS = 2  # the second one begins where the best plan of the first one ended
+_ROUNDS = 2  # the second starts from the best plan of the first
 
 
 def best_steps(
     graph: _C.Graph, library: _C.Library, cost: _C.CostModel, expansions: int, max_length: int, seed: int
 ) -> list[tuple[str, int]]:
-    """Steps of the cheapest plan; none where no search found one that saves.
+    """Steps of the cheapest plan; empty if no search lowered the cost.
 
     Args:
-        graph: where the plan begins.
+        graph: where the plan starts.
         library: the substitutions.
         cost: prices.
-        expansions: of all searches together, at most.
-        max_length: most steps of the plan.
-        seed: of what walks at random.
+        expansions: limit for all searches together.
+        max_length: maximum number of steps in the plan.
+        seed: of the randomised searches.
     """
     steps: list[tuple[str, int]] = []
     for number in range(_ROUNDS):
@@ -63,7 +63,7 @@ def best_steps(
 def iterated_steps(
     graph: _C.Graph, library: _C.Library, cost: _C.CostModel, expansions: int, max_length: int, seed: int
 ) -> list[tuple[str, int]]:
-    """Steps of the plan that iterated local search finds; see `best_steps` for the arguments."""
+    """Steps of the plan found by iterated local search; see `best_steps` for the arguments."""
     found = _C.search(
         graph,
         library,

@@ -1,4 +1,4 @@
-"""Plays groups of episodes in which a search chooses each step: the row "gumbel"."""
+"""Play groups of episodes in which a tree search chooses each step: the row "gumbel"."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from training.episodes.random_keys import Purpose, generator, torch_seed
 from training.episodes.search_teacher import iterated_steps
 from training.episodes.tree_search import Floats, TreeSearch, slots_for
 
-#: Of the probability of a step in the search, so much is the same for all: a network may be surer than what a
-#: search finds can outweigh.
+#: Share of the step probabilities in the search that is uniform: otherwise a network may be so confident that
+#: no search result can outweigh it.
 UNIFORM_SHARE = 0.05
 
 
 @dataclasses.dataclass
 class SearchedRollout(Rollout):
-    """A rollout with what the searches recommended.
+    """A rollout with the search's recommendations.
 
-    Its actions are those of the searches; `log_probs` are of the network's policy, as the search mixes it.
+    Actions come from the searches; `log_probs` come from the network's policy, mixed as in the search.
 
     Attributes:
-        policies: T tensors over the rows of `action_groups`; what comes from the search of each episode.
+        policies: T tensors over the rows of `action_groups`: the search's policy for each episode.
         best: [T + 1, B], lowest cost up to each state, as a share of the first one.
         found: [T, B], lowest cost in the tree of each state, as a share of the first one.
-        greedy_gain: what an episode gains in which the network takes the likeliest step each time.
-        num_shown: episodes, the first ones, whose steps a teacher has shown.
+        greedy_gain: gain of an episode in which the network takes the likeliest step each time.
+        num_shown: number of leading episodes whose steps a teacher has shown.
     """
 
     policies: list[Tensor] = dataclasses.field(kw_only=True)
@@ -53,7 +53,7 @@ class SearchedRollout(Rollout):
 
 
 def evaluated(chooser: CandidateChooser, seen: Observation) -> tuple[list[Floats], Floats]:
-    """See `training.episodes.tree_search.Evaluate`; with `UNIFORM_SHARE`."""
+    """See `training.episodes.tree_search.Evaluate`; mixes in `UNIFORM_SHARE`."""
     states, controller = chooser.translated(seen), chooser.controller
     log_probs, _, value_logits = controller(states)
     sizes = (states.counts + 1).to(log_probs.dtype)
@@ -70,16 +70,16 @@ def play_searched(
     config: Config,
     graph: _C.Graph | None = None,
 ) -> SearchedRollout | None:
-    """The episodes of one group; None where there is nothing to do in the graph.
+    """Play the episodes of one group; return None if the graph offers no substitution.
 
     Args:
-        chooser: has the networks.
+        chooser: holds the networks.
         library: the substitutions.
         cost: prices.
         key: of graph, start and noise.
-        config: rollouts, max_steps, simulations, considered; with teacher_expansions one more episode, the
-            first, takes the steps that iterated local search finds by so many expansions.
-        graph: to play on; None for that of the key.
+        config: rollouts, max_steps, simulations, considered; with teacher_expansions there is an additional
+            first episode, whose steps iterated local search finds within that many expansions.
+        graph: to play on; None for the key's graph.
     """
     if graph is None:
         graph = draw_graph(chooser, library, cost, key, config)
@@ -112,7 +112,7 @@ def _greedy_gain(
     config: Config,
     start: dict[str, object],
 ) -> float:
-    """What is gained where the network chooses the likeliest step each time."""
+    """Gain of an episode in which the network takes the likeliest step each time."""
     env = _C.VecRewriteEnv([graph], library, cost, max_steps=config.max_steps, has_macros=chooser.has_macros)
     env.reset([0], [start])
     begin = env.outcomes()[0]
@@ -145,7 +145,7 @@ class _Play:
         self._builder = RolloutBuilder(count)
 
     def run(self, greedy_gain: float) -> SearchedRollout:
-        """To the end of all."""
+        """Play until all episodes are over."""
         policies, best, found = [], [self._best()], []
         while self._builder.alive.any():
             policy, lowest = self._step()
@@ -171,7 +171,7 @@ class _Play:
         return torch.from_numpy(shares.astype(np.float32))
 
     def _step(self) -> tuple[Tensor, Tensor]:
-        """One step of all episodes: the policies that were recommended, and the lowest costs found."""
+        """Take one step in all episodes; return the recommended policies and the lowest costs found."""
         seen = observe(self._env, self._tree.slots)
         logits, values = evaluated(self._chooser, seen)
         before = self._best()
@@ -196,7 +196,7 @@ class _Play:
     def _chosen(
         self, seen: Observation, logits: list[Floats], values: Floats, best: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Actions [B], which policies were recommended, and the lowest costs found [B]."""
+        """Actions [B], the recommended policies, and the lowest costs found [B]."""
         actions, found = seen.counts.clone(), best.clone()  # stop
         policies = [torch.zeros(len(each)) for each in logits]
         living = torch.nonzero(self._builder.alive)[:, 0].tolist()
@@ -217,7 +217,7 @@ class _Play:
         return actions, join_actions(policies), found
 
     def _shown_action(self, episode: int, stop: int) -> int:
-        """What the teacher does, who stops in the end."""
+        """The teacher's action; stop at the end of its plan."""
         if self._number >= len(self._shown):
             return stop
         action = self._env.find(self._tree.slots[episode], *self._shown[self._number])

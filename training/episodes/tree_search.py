@@ -1,8 +1,8 @@
 """Gumbel AlphaZero (Danihelka et al. 2022): a search in the tree of graphs chooses each step of an episode.
 
-The core is the simulator, so rewards and states are exact; a network gives the likelihood of steps and what a
-graph will still gain. Several episodes of one graph search side by side, so that the network rates all their
-new leaves at once.
+The core is the simulator, so rewards and states are exact; a network provides the prior over steps and the
+value of a graph. Several episodes of one graph search in lockstep, so that the network evaluates all new
+leaves in one batch.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from torchrlopt.agent.observation import Observation, observe_in_place
 from torchrlopt.env import OUTCOMES, Observer
 
 Floats = NDArray[np.float64]
-#: What is said of B states: logits of the candidates and of stop, one array for each, and values [B].
+#: Evaluates B states: logits of the candidates and of stop, one array per state, and values [B].
 Evaluate = Callable[[Observation], tuple[list[Floats], Floats]]
 
-# How much values count against the network, and that they count more with every visit: c_visit and c_scale of
-# the paper, as its authors' library has them for values that are scaled to 0 to 1.
+# How strongly values count against the prior, growing with the number of visits: c_visit and c_scale of the
+# paper, with the defaults of its authors' library for values scaled to [0, 1].
 _VISIT_OFFSET, _VALUE_SCALE = 50, 0.1
-# Values nearer to each other than that are not stretched to the whole range: a network is not as exact.
+# Smaller value ranges are not stretched to the whole range: the network is not that accurate.
 _LEAST_SPAN = 0.002
 
 
@@ -35,14 +35,14 @@ class Node:
     """A graph of the tree.
 
     Attributes:
-        slot: episode of the environment that is there.
-        logits: [A], of the candidates and, the last one, of stop; of stop only where the episode is over.
-        value: what the network thinks it will still gain, as a share of the first cost; 0 where it is over.
-        best_us: lowest cost on the way to it.
+        slot: slot of the environment that holds the graph.
+        logits: [A], of the candidates and, last, of stop; of stop only if the episode is over.
+        value: the network's estimate of the remaining gain, as a share of the first cost; 0 if it is over.
+        best_us: lowest cost on the path to it.
         children: by action.
         prior: [A], the probabilities.
         visits: [A].
-        value_sums: [A], sums of what was gained after each action.
+        value_sums: [A], sums of the gains after each action.
     """
 
     slot: int
@@ -65,10 +65,10 @@ class Node:
         return len(self.logits) - 1
 
     def scaled_completed_q(self) -> Floats:
-        """[A], of all actions, as they are added to logits: the sigma of the paper.
+        """[A], the values of all actions as added to the logits: sigma of the paper.
 
-        Those that were not visited have its mixed value: of the network's value and the mean
-        of the values that are known, weighted by the prior.
+        Unvisited actions get the paper's mixed value: the network's value combined with the prior-weighted
+        mean of the known values.
         """
         is_visited = self.visits > 0
         values = self.value_sums / np.maximum(self.visits, 1)
@@ -79,19 +79,19 @@ class Node:
         return (_VISIT_OFFSET + int(self.visits.max())) * _VALUE_SCALE * (values - values.min()) / span
 
     def improved_policy(self) -> Floats:
-        """[A], the policy that the search recommends, pi' of the paper."""
+        """[A], the policy recommended by the search: pi' of the paper."""
         return np.asarray(softmax(self.logits + self.scaled_completed_q()))
 
     def inner_choice(self) -> int:
-        """Below the root: the action that brings the visits nearest to the improved policy."""
+        """Below the root: the action that brings the visit counts closest to the improved policy."""
         return int(np.argmax(self.improved_policy() - self.visits / (1 + self.visits.sum())))
 
 
 def sequential_halving(considered: int, simulations: int) -> list[int]:
-    """How often an action must have been visited before to be the next: sequential halving.
+    """For each simulation, the visit count of the actions to choose from, by sequential halving.
 
     Args:
-        considered: actions at the beginning; half of them drop out after each round.
+        considered: number of actions at the start; half of them drop out after each round.
         simulations: of all rounds together.
     """
     if considered <= 1:
@@ -109,11 +109,11 @@ def sequential_halving(considered: int, simulations: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Searched:
-    """What a search says of one state.
+    """Search result for one state.
 
     Attributes:
         action: to take.
-        policy: [A], the recommended one.
+        policy: [A], the recommended policy.
         best_us: lowest cost of all graphs in the tree.
     """
 
@@ -130,9 +130,9 @@ class _Search:
     """The search for one step of one episode.
 
     Attributes:
-        root: where it begins.
+        root: where it starts.
         noise: [A], Gumbel noise for the root's actions.
-        order: of sequential halving.
+        order: visit counts of sequential halving.
         first_us: cost of the first graph; gains are shares of it.
         next_slot: for the next new graph.
         lowest_us: of all graphs so far.
@@ -146,12 +146,12 @@ class _Search:
     lowest_us: float
 
     def root_choice(self, visits: int) -> int:
-        """The best action of the root among those that were visited so often."""
+        """The best root action among those with the given visit count."""
         scores = self.noise + self.root.logits + self.root.scaled_completed_q()
         return int(np.argmax(np.where(self.root.visits == visits, scores, -np.inf)))
 
     def path_to_leaf(self, visits: int) -> Path:
-        """From the root, by such an action, to one that leads out of the tree or ends the episode."""
+        """Path from the root, through such an action, to one that leaves the tree or ends the episode."""
         path = [(self.root, self.root_choice(visits))]
         while True:
             node, action = path[-1]
@@ -161,10 +161,10 @@ class _Search:
             path.append((child, child.inner_choice()))
 
     def back_up(self, path: Path) -> None:
-        """Tell all nodes of a path what came of it."""
+        """Add the outcome of a path to all of its nodes."""
         node, action = path[-1]
         end = node.children.get(action)
-        gain = 0.0 if end is None else end.value  # nothing comes after a stop
+        gain = 0.0 if end is None else end.value  # nothing follows a stop
         self.lowest_us = min(self.lowest_us, node.best_us if end is None else end.best_us)
         for node, action in reversed(path):
             child = node.children.get(action)
@@ -175,13 +175,13 @@ class _Search:
 
 
 class TreeSearch:
-    """Searches for several episodes of one environment, each with slots for the graphs of its tree.
+    """Tree search for several episodes of one environment, each with slots for the graphs of its tree.
 
     Args:
-        env: `slots_for(simulations)` slots for each of the episodes; episode i is in the first of its slots.
-        episodes: how many.
-        simulations: n, graphs that are visited for each step.
-        considered: m, actions of the root that are tried, drawn without replacement.
+        env: `slots_for(simulations)` slots per episode; an episode occupies the first of its slots.
+        episodes: number of episodes.
+        simulations: n, graphs visited per step.
+        considered: m, root actions considered, drawn without replacement.
         evaluate: the networks.
     """
 
@@ -196,7 +196,7 @@ class TreeSearch:
     def search(
         self, episodes: Sequence[int], logits: list[Floats], values: Floats, noise: list[Floats]
     ) -> list[Searched]:
-        """What to do in some episodes.
+        """Choose a step for some episodes.
 
         Args:
             episodes: their numbers; none is over.
@@ -225,14 +225,14 @@ class TreeSearch:
         ]
 
     def take(self, episode: int, action: int) -> None:
-        """Go on with an episode."""
+        """Take an action in an episode."""
         slot = self.slots[episode]
-        # A slot is no target of itself.
+        # A slot cannot be branched onto itself.
         self._env.branch([slot], [slot + 1], [action])
         self._env.copy(slot + 1, slot)
 
     def _expand(self, searches: Sequence[_Search], paths: Sequence[Path]) -> None:
-        """Make and evaluate the graphs where paths leave the tree."""
+        """Create and evaluate the graphs where paths leave the tree."""
         leaves = []
         for search, path in zip(searches, paths, strict=True):
             node, action = path[-1]
@@ -257,5 +257,5 @@ class TreeSearch:
 
 
 def slots_for(simulations: int) -> int:
-    """Slots of the environment that each episode needs: its own, and one for each new graph."""
+    """Environment slots needed per episode: its own, and one per new graph."""
     return 1 + simulations

@@ -1,1 +1,1 @@
-"""Graphs to train on: blocks of networks, drawn and stacked by key."""
+"""Graphs to train on: stacks of network blocks, drawn by key."""

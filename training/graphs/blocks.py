@@ -1,7 +1,7 @@
-"""Blocks that networks are made of, each with free parameters: what the curriculum stacks.
+"""Network blocks with free parameters, which the curriculum stacks.
 
-Every block takes a value and gives one of the same shape, so that any number can follow each other. Image
-blocks work on [batch, channels, size, size], sequence blocks on [batch, length, width].
+A block's output has the shape of its input, so that any number can follow each other. Image blocks work on
+[batch, channels, size, size], sequence blocks on [batch, length, width].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _POINTWISE = ("Relu", "Sigmoid", "Tanh", "Gelu", "Neg", "Abs", "HardSwish", "Ide
 
 
 def pick(rng: Generator, *choices: int) -> int:
-    """One of them."""
+    """Draw one of the choices."""
     return choices[int(rng.integers(len(choices)))]
 
 
@@ -32,7 +32,7 @@ def _conv_bn(sketch: Sketch, x: Value, rng: Generator, channels: int, kernel: in
 
 
 def fragment(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """A few operators at random, such as single substitutions are about."""
+    """A few random operators of the kind that single substitutions match."""
     for _ in range(int(rng.integers(2, 6))):
         kind = int(rng.integers(8))
         shape = sketch.shape(x)
@@ -64,7 +64,7 @@ def fragment(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def conv_bn_relu(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """Convolutions with their normalisation and activation."""
+    """Convolutions with normalisation and activation."""
     channels = sketch.shape(x)[1]
     for _ in range(int(rng.integers(1, 4))):
         x = _activation(sketch, _conv_bn(sketch, x, rng, channels, pick(rng, 1, 3, 3, 5)), rng)
@@ -72,7 +72,7 @@ def conv_bn_relu(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def residual(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """Bottleneck with a shortcut, which may be a convolution itself."""
+    """Bottleneck with a shortcut, which may itself be a convolution."""
     channels = sketch.shape(x)[1]
     inner = max(4, channels // pick(rng, 1, 2, 4))
     y = sketch.op("Relu", _conv_bn(sketch, x, rng, inner, 1))
@@ -83,7 +83,7 @@ def residual(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def inception(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """Parallel towers, joined along the channels and brought back."""
+    """Parallel towers, concatenated along the channels and projected back."""
     channels = sketch.shape(x)[1]
     towers = []
     for _ in range(int(rng.integers(2, 5))):
@@ -99,7 +99,7 @@ def inception(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def squeeze_excite(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """Channels weighted by what they say on average."""
+    """Channels weighted by a gate computed from their averages."""
     channels = sketch.shape(x)[1]
     inner = max(4, channels // pick(rng, 2, 4, 8))
     y = sketch.op("ReduceMean", x, axes=[2, 3], keepdims=1)
@@ -109,7 +109,7 @@ def squeeze_excite(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def reparametrised(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """Parallel convolutions of one input that are added (as RepVGG has them in training)."""
+    """Sum of parallel convolutions of one input (RepVGG in training form)."""
     channels = sketch.shape(x)[1]
     total = _conv_bn(sketch, x, rng, channels, 3)
     for _ in range(int(rng.integers(1, 4))):
@@ -120,7 +120,7 @@ def reparametrised(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def attention(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """Self-attention in one piece per head or with reshaped heads, written out."""
+    """Self-attention written out, with separate projections per head or with reshaped heads."""
     batch, length, width = sketch.shape(x)
     heads = pick(rng, 2, 4)
     inner = width // heads
@@ -141,7 +141,7 @@ def attention(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def heads_loop(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """Attention with a loop over the heads, as it is taught."""
+    """Attention with a loop over the heads, as in textbooks."""
     width = sketch.shape(x)[2]
     heads = pick(rng, 2, 3, 4)
     inner = max(4, width // heads)
@@ -168,7 +168,7 @@ def gated_mlp(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def low_rank(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """A linear layer with an unmerged adapter, or a product of two matrices."""
+    """A linear layer with an unmerged low-rank adapter, or a product of two matrices."""
     width = sketch.shape(x)[2]
     down = sketch.linear(x, pick(rng, 4, 8, 16), bias=False)
     adapter = sketch.op("Mul", sketch.linear(down, width, bias=False), sketch.number(2.0))
@@ -178,7 +178,7 @@ def low_rank(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def linear_chain(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """Linear layers one after another and side by side, nothing in between: factored weights."""
+    """Linear layers in sequence and in parallel with nothing in between: factored weights."""
     width = sketch.shape(x)[2]
     heads = []
     for _ in range(int(rng.integers(1, 4))):
@@ -208,7 +208,7 @@ def experts(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def recurrent_cell(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """A few steps of a gated recurrent cell over the rows of the sequence, each gate by itself."""
+    """A few steps of a gated recurrent cell over the rows of the sequence, with separate gates."""
     width = sketch.shape(x)[2]
     hidden = sketch.op("Slice", x, axes=[1], starts=[0], ends=[1], steps=[1])
     weights = [(sketch.weight(width, width), sketch.weight(width, width)) for _ in range(3)]
@@ -234,7 +234,7 @@ def grouped_residual(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def separable_cell(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """NasNet's kind of cell: separable convolutions of one input, summed by twos and joined."""
+    """A NASNet-like cell: separable convolutions of one input, summed in pairs and concatenated."""
     channels = sketch.shape(x)[1]
     sums = []
     for _ in range(int(rng.integers(2, 4))):
@@ -266,5 +266,5 @@ SEQUENCE_BLOCKS: dict[str, Block] = {
     "experts": experts,
     "recurrent_cell": recurrent_cell,
 }
-#: Families that training never sees: those of ResNeXt, NasNet and NasRNN.
+#: Families that training never sees: those of ResNeXt, NASNet and NasRNN.
 HELD_OUT_FAMILIES = frozenset({"grouped_residual", "separable_cell", "recurrent_cell"})

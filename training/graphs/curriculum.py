@@ -1,8 +1,7 @@
-"""The curriculum: graphs by key, from single fragments to stacks of blocks, and what is kept out of training.
+"""The curriculum: graphs by key, from single fragments to stacks of blocks, and the held-out graphs.
 
-A graph is held out if one of its families is (`HELD_OUT_FAMILIES`), or if the structure of one of its blocks
-falls into the tenth that is held out by hash. The graphs of the test are of families of their own and of the
-held-out ones.
+A graph is held out if one of its families is (`HELD_OUT_FAMILIES`), or if the hash of one of its block
+structures falls into the held-out tenth. Test graphs consist of separate families and of the held-out ones.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from training.graphs.sketch import Sketch
 from training.graphs.unseen_blocks import UNSEEN_IMAGE_BLOCKS, UNSEEN_SEQUENCE_BLOCKS
 
 Split = Literal["train", "held_out", "test"]
-HELD_OUT_PART = 10  # one structure in so many
+HELD_OUT_PART = 10  # one structure in ten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,13 +41,13 @@ SMALL = Sizes(
     {"batch": (1, 2, 4), "size": (7, 8, 14, 16, 28), "width": (8, 16, 32, 48, 64)},
     {"batch": (1, 2, 4), "length": (8, 16, 32, 64, 128), "width": (32, 64, 96, 128, 256)},
 )
-"""Of training by price, where the size of a graph is what a step costs."""
+"""For training on predicted costs, where step time grows with the size of the graph."""
 
 USUAL = Sizes(
     {"batch": (1, 2, 8), "size": (7, 14, 28, 56), "width": (32, 64, 128, 256)},
     {"batch": (1, 2, 8), "length": (16, 64, 128, 256), "width": (128, 256, 512, 768)},
 )
-"""Of models that people run, for what is measured."""
+"""Sizes of real models, for measurements."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +55,10 @@ class Sample:
     """A graph of the curriculum.
 
     Attributes:
-        graph: what is optimised.
+        graph: the graph to optimise.
         families: of its blocks, in order.
-        parameters: the free ones.
-        structures: hashes of the blocks, sizes left out.
+        parameters: values of the free parameters.
+        structures: hashes of the blocks, ignoring sizes.
     """
 
     graph: _C.Graph
@@ -69,7 +68,7 @@ class Sample:
 
 
 def structure_hash(graph: _C.Graph) -> str:
-    """Operators and wiring without sizes, names and attributes: sixteen hexadecimal digits."""
+    """Hash of operators and wiring, ignoring sizes, names and attributes: sixteen hexadecimal digits."""
     order = graph.topological_order()
     rows = {node: i for i, node in enumerate(order)}
     text = []
@@ -81,7 +80,7 @@ def structure_hash(graph: _C.Graph) -> str:
 
 
 def is_held_out(structure: str) -> bool:
-    """Whether the structure of a block belongs to the held-out part."""
+    """Whether a block structure is held out."""
     return int(structure, 16) % HELD_OUT_PART == 0
 
 
@@ -98,25 +97,25 @@ def sample_graph(
         *key: any number of non-negative integers.
         progress: 0 gives single blocks, half of them fragments; 1 gives stacks of up to four.
         split: "train", "held_out" or "test".
-        unit: [3], numbers in [0, 1) for the free parameters, of a sampler; drawn from the key if None.
+        unit: [3], a sampler's numbers in [0, 1) for the free parameters; drawn from the key if None.
         sizes: choices of the free parameters.
     """
     for attempt in range(1000):
         rng = generator(*key, attempt)
         sample = _draw(rng, progress, split, unit, sizes)
-        # A held-out graph is made of held-out blocks only, a training graph has none of them.
+        # A held-out graph has held-out blocks only; a training graph has none.
         if all(_belongs(f, s, split) for f, s in zip(sample.families, sample.structures, strict=True)):
             return sample
     raise RuntimeError(f"no graph for the key {key} in the split {split!r}")
 
 
 def stacked_graph(*key: int, operators: int, repeats: int = 1, sizes: Sizes = USUAL) -> Sample:
-    """A stack of blocks of the test's families, as deep as it takes.
+    """Stack blocks of the test families until the graph is large enough.
 
     Args:
         *key: any number of non-negative integers.
-        operators: of the graph at least.
-        repeats: how often each block stands in a row before another one comes.
+        operators: minimum number of operators.
+        repeats: number of consecutive copies of each block.
         sizes: choices of the free parameters.
     """
     rng = generator(*key)
@@ -159,7 +158,7 @@ def _draw(rng: Generator, progress: float, split: Split, unit: np.ndarray | None
 
 
 def _blocks(is_image: bool, split: Split) -> dict[str, Block]:
-    """The families that the graphs of a split are made of."""
+    """The block families of a split."""
     seen = IMAGE_BLOCKS if is_image else SEQUENCE_BLOCKS
     if split == "train":
         return {name: block for name, block in seen.items() if name not in HELD_OUT_FAMILIES}
@@ -188,13 +187,13 @@ def _begin(is_image: bool, parameters: dict[str, int]) -> tuple[Sketch, tuple[in
 
 
 def _structure(block: Block, is_image: bool, parameters: dict[str, int], seed: int) -> str:
-    """Hash of a block by itself."""
+    """Structure hash of a single block."""
     sketch, value = _begin(is_image, parameters)
     return structure_hash(sketch.finish(block(sketch, value, np.random.default_rng(seed))))
 
 
 def manifest(seed: int) -> dict[str, object]:
-    """What a checkpoint says of its training graphs."""
+    """Description of the training graphs for a checkpoint."""
     families = sorted({*IMAGE_BLOCKS, *SEQUENCE_BLOCKS} - HELD_OUT_FAMILIES)
     return {
         "seed": seed,

@@ -1,4 +1,4 @@
-"""When two graphs are taken for one: they take the same time, as far as is known without measuring them."""
+"""Graph fingerprints: graphs with equal fingerprints are assumed to run equally fast."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import hashlib
 
 from torchrlopt import _C
 
-_ORDERLESS = {"Add", "Concat", "Equal", "Max", "Min", "Mul"}  # the order of their inputs tells nothing
-_JOINED_SIZES = {"sizes"}  # attributes that list the parts of what is joined
+_ORDERLESS = {"Add", "Concat", "Equal", "Max", "Min", "Mul"}  # the order of their inputs is ignored
+_JOINED_SIZES = {"sizes"}  # attributes that list the sizes of concatenated parts
 
 
 def fingerprint(graph: _C.Graph) -> str:
-    """Equal for graphs of one set of operators and weights, joined alike; sixteen hexadecimal digits.
+    """Hash of operators, weights and connections; sixteen hexadecimal digits.
 
-    What is left out is the order in which parts are joined, and which part of a split is used where: of its
-    outputs only the types are seen. Inputs of operators count in their order, but for `_ORDERLESS`.
+    It ignores the order in which parts are concatenated and which output of a split is used where: only the
+    types of split outputs count. The order of operator inputs counts, except for `_ORDERLESS`.
 
-    Substitutions that merge operators put them in the order in which they stand in the graph. So graphs that
-    were equal when two of them were merged, but for the numbers of their nodes, differ afterwards in the
-    order of what is joined; no machine tells them apart.
+    Substitutions that merge operators put them in graph order. So two graphs that were equal up to node
+    numbering before a merge differ afterwards in the order of the concatenated parts; no machine can tell
+    them apart.
     """
     known: dict[int, str] = {}
     for id_ in graph.topological_order():
@@ -32,7 +32,7 @@ def fingerprint(graph: _C.Graph) -> str:
         ]
         if node["op"] in _ORDERLESS:
             inputs.sort()
-        # A constant's name says nothing: substitutions make them without one, and text gives them one.
+        # Names of constants carry no information: substitutions create unnamed ones, and parsing names them.
         leaf = node["name"] if not node["inputs"] and node["op"] != "Constant" else ""
         known[id_] = _digest((node["op"], attrs, sorted(map(str, node["types"])), inputs, leaf))
     return _digest(

@@ -1,4 +1,4 @@
-"""The one graph of a run that learns on nothing else: a model of the suite, or an ONNX file."""
+"""The graph of a run that trains on a single graph: a model of the suite, or an ONNX file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph of a group, its free parameters (batch, size or length, width) drawn by a sampler."""
+"""Draws the graph of a group; a sampler draws its free parameters (batch, size or length, width)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.graphs.curriculum import Sample, sample_graph
 from training.samplers import Place, draw_points
 
 NUM_PARAMETERS = 3
-POOL = 4  # graphs of which the most uncertain is taken
+POOL = 4  # candidate graphs from which "uncertainty" takes the most uncertain one
 
 #: Entropy of the policy over the actions of one episode.
 Entropy = Callable[[Observation], float]
@@ -26,17 +26,17 @@ def draw_sample(
     progress: float,
     entropy: Callable[[_C.Graph], float],
 ) -> Sample:
-    """The graph of a group.
+    """Draw the graph of a group.
 
     Args:
         sampler: one of `training.samplers.SAMPLERS`.
         place: of the group.
         graph_key: of blocks and depth, as for `sample_graph`.
         progress: of the curriculum.
-        entropy: of the policy on a graph, asked by "uncertainty" only.
+        entropy: of the policy on a graph; called by "uncertainty" only.
 
     Raises:
-        ValueError: no such sampler.
+        ValueError: the sampler is unknown.
     """
 
     def graph_of(unit: np.ndarray) -> Sample:
@@ -51,7 +51,7 @@ def draw_sample(
 def entropy_on(
     graph: _C.Graph, library: _C.Library, cost: _C.CostModel, of: Entropy, has_macros: bool
 ) -> float:
-    """Entropy of a policy on a graph as it is, in an environment with or without macros."""
+    """Entropy of a policy on an unmodified graph, in an environment with or without macros."""
     env = _C.VecRewriteEnv([graph], library, cost, has_macros=has_macros)
     env.reset([0], [{}])
     with torch.no_grad():

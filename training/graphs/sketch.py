@@ -1,4 +1,4 @@
-"""Drawing graphs by hand: a thin layer over the core's builder."""
+"""Hand-written graphs: a thin layer over the core's builder."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from torchrlopt import _C
 
-#: Left out, as in graphs that are read from ONNX. Substitutions write convolutions without them too, and take
-#: those for alike whose attributes are the same.
+#: Attributes omitted at their defaults, as in graphs read from ONNX. Substitutions omit them too, and
+#: consider two convolutions equal only if they have the same attributes.
 _WINDOW_DEFAULTS = {"strides": 1, "dilations": 1, "pads": 0}
 
 Shape = tuple[int, ...]
@@ -15,10 +15,10 @@ Value = tuple[int, int]
 
 
 class Sketch:
-    """A graph under construction; every operator is checked by the core's shape inference.
+    """A graph under construction; the core's shape inference checks every operator.
 
     Attributes:
-        operators: how many were made.
+        operators: number of operators so far.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Sketch:
         return f"{stem}{self._names}"
 
     def input(self, *shape: int) -> Value:
-        """A float32 input of the user."""
+        """A float32 graph input."""
         return (self._builder.add_input(self._name("x"), ("f32", shape)), 0)
 
     def weight(self, *shape: int) -> Value:
@@ -43,7 +43,7 @@ class Sketch:
         return (self._builder.add_leaf("Constant", [], {"value": [value]}, [("f32", [])]), 0)
 
     def op(self, op: str, *inputs: Value, **attrs: Any) -> Value:
-        """The first output of an operator."""
+        """Add an operator and return its first output."""
         self.operators += 1
         for name, default in _WINDOW_DEFAULTS.items():
             if name in attrs and all(number == default for number in attrs[name]):
@@ -51,24 +51,24 @@ class Sketch:
         return (self._builder.add_node(op, list(inputs), attrs), 0)
 
     def split(self, value: Value, axis: int, sizes: list[int]) -> list[Value]:
-        """All outputs of a Split."""
+        """Add a Split and return all of its outputs."""
         self.operators += 1
         node = self._builder.add_node("Split", [value], {"axis": axis, "sizes": sizes})
         return [(node, i) for i in range(len(sizes))]
 
     def shape(self, value: Value) -> Shape:
-        """Dims of a value; all are numbers here."""
+        """Dimensions of a value; all are numbers here."""
         dims = self._builder.type(value)[1]
         assert dims is not None
         return tuple(int(dim) for dim in dims)
 
     def finish(self, *outputs: Value) -> _C.Graph:
-        """The graph."""
+        """Finish and return the graph."""
         self._builder.set_outputs(list(outputs), [f"y{i}" for i in range(len(outputs))])
         return self._builder.finish()
 
     def linear(self, x: Value, width: int, *, bias: bool = True, transposed: bool = True) -> Value:
-        """X @ W + b, with the weight stored as PyTorch does where `transposed`."""
+        """X @ W + b; if `transposed`, the weight is stored as in PyTorch."""
         before = self.shape(x)[-1]
         if transposed:
             weight = self.op("Transpose", self.weight(width, before), perm=[1, 0])
@@ -80,7 +80,7 @@ class Sketch:
     def conv(
         self, x: Value, channels: int, kernel: int, *, stride: int = 1, group: int = 1, bias: bool = False
     ) -> Value:
-        """A convolution that keeps the size but for its stride."""
+        """A convolution that keeps the size, except for its stride."""
         before = self.shape(x)[1]
         inputs = [x, self.weight(channels, before // group, kernel, kernel)]
         if bias:
@@ -94,6 +94,6 @@ class Sketch:
         return self.op("BatchNormalization", x, *(self.weight(channels) for _ in range(4)))
 
     def layer_norm(self, x: Value) -> Value:
-        """Normalisation over the last dim."""
+        """Layer normalisation over the last dimension."""
         width = self.shape(x)[-1]
         return self.op("LayerNormalization", x, self.weight(width), self.weight(width))

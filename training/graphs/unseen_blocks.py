@@ -1,6 +1,6 @@
-"""Blocks that no training ever sees, of architectures where planning may pay: what is tested on.
+"""Test blocks, never used in training: architectures where planning may pay off.
 
-As those of `blocks`, each takes a value and gives one of the same shape.
+As in `blocks`, the output of each has the shape of its input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _pool(sketch: Sketch, x: Value, kind: str) -> Value:
 
 
 def darts_cell(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """A cell of DARTS: each node adds two operations on earlier nodes, all nodes are joined."""
+    """A DARTS cell: each node adds two operations on earlier nodes; all nodes are concatenated."""
     channels = sketch.shape(x)[1]
     nodes = [sketch.batch_norm(sketch.conv(sketch.op("Relu", x), channels, 1)), x]
     for _ in range(int(rng.integers(2, 5))):
@@ -40,7 +40,7 @@ def darts_cell(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def randwire_stage(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """A stage of RandWire: a random graph of convolutions, sums weighted by sigmoids at their inputs."""
+    """A RandWire stage: a random graph of convolutions whose inputs are sums with sigmoid weights."""
     channels = sketch.shape(x)[1]
     nodes, unused = [x], {0}
     for _ in range(int(rng.integers(3, 6))):
@@ -60,7 +60,7 @@ def randwire_stage(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def asymmetric_convs(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """A block of ACNet in training form: a square, a flat and an upright kernel, normalised and added."""
+    """An ACNet block in training form: square, horizontal and vertical kernels, normalised and added."""
     channels = sketch.shape(x)[1]
     total = _conv_bn(sketch, x, channels, 3)
     for kernel, pads in (((1, 3), [0, 1, 0, 1]), ((3, 1), [1, 0, 1, 0])):
@@ -71,7 +71,7 @@ def asymmetric_convs(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def ghost_block(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """A block of RepGhost: cheap depthwise features beside dear ones, with a normalised shortcut."""
+    """A RepGhost block: cheap depthwise features next to expensive ones, with a normalised shortcut."""
     channels = sketch.shape(x)[1]
     half = max(4, channels // 2)
     dear = sketch.op("Relu", _conv_bn(sketch, x, half, 1))
@@ -83,7 +83,7 @@ def ghost_block(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def skip_concat(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """A level of a UNet: what comes up, with time projections, joined with what was skipped."""
+    """A UNet decoder level: upsampled features with time projections, joined with the skip connection."""
     batch, channels = sketch.shape(x)[:2]
     skipped = sketch.op("Relu", _conv_bn(sketch, x, channels, 3))
     inner = sketch.op("Relu", _conv_bn(sketch, skipped, channels, 3))
@@ -95,7 +95,7 @@ def skip_concat(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def overparametrised(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """A block of MobileOne in training form: several depthwise branches, then several pointwise ones."""
+    """A MobileOne block in training form: several depthwise branches, then several pointwise ones."""
     channels = sketch.shape(x)[1]
     for kernel, group in ((3, channels), (1, 1)):
         total = sketch.batch_norm(x)
@@ -106,7 +106,7 @@ def overparametrised(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def many_adapters(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """Several low-rank adapters on one linear layer, each with its share."""
+    """Several low-rank adapters on one linear layer, each with its own weight."""
     width, rank = sketch.shape(x)[2], pick(rng, 4, 8, 16)
     total = sketch.linear(x, width)
     for _ in range(int(rng.integers(2, 5))):
@@ -117,7 +117,7 @@ def many_adapters(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def gated_experts(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """MMoE: experts of unequal widths, mixed by a gate of each of two tasks."""
+    """MMoE: experts of unequal widths, mixed by one gate for each of two tasks."""
     width, outs = sketch.shape(x)[2], []
     count = pick(rng, 2, 3)
     experts = [
@@ -138,7 +138,7 @@ def gated_experts(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def interaction(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """DLRM: two towers, and the products of all their rows with each other."""
+    """DLRM: two towers, and the pairwise dot products of all their rows."""
     batch, length, width = sketch.shape(x)
     towers = [sketch.op("Relu", sketch.linear(x, width)) for _ in range(int(rng.integers(1, 3)))]
     rows = sketch.op("Concat", x, *towers, axis=1)
@@ -161,7 +161,7 @@ def relations(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def linear_attention(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """Attention without a softmax, in the order that costs most: (q k^T) v."""
+    """Attention without a softmax, in the most expensive order: (q k^T) v."""
     width = sketch.shape(x)[2]
     inner = max(8, width // pick(rng, 1, 2, 4))
     query, key = (sketch.op("Relu", sketch.linear(x, inner, bias=False)) for _ in range(2))
@@ -172,7 +172,7 @@ def linear_attention(sketch: Sketch, x: Value, rng: Generator) -> Value:
 
 
 def gated_state(sketch: Sketch, x: Value, rng: Generator) -> Value:
-    """What surrounds the scan of Mamba: one projection for state and gate, a small one for each parameter."""
+    """The operators around Mamba's scan: one projection for state and gate, a small one per parameter."""
     width = sketch.shape(x)[2]
     inner = width * pick(rng, 1, 2)
     normal = sketch.layer_norm(x)

@@ -1,1 +1,1 @@
-"""What learns: PPO, imitation of the best episodes, the encoder and the data of the world models."""
+"""Learning: PPO, imitation of the best episodes, the encoder and the data of the world models."""

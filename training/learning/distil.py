@@ -1,8 +1,8 @@
-"""Search distillation: many episodes of each graph are sampled, and the best one is imitated.
+"""Search distillation: sample many episodes of each graph and imitate the best one.
 
-The policy learns to do at once what sampling found by luck (expert iteration). The value learns from all
-episodes what could still be gained. What the best episode did after its last gain is not imitated: there the
-policy learns to stop.
+The policy learns to do at once what sampling found by luck (expert iteration). The value learns the remaining
+gain from all episodes. What the best episode did after its last gain is not imitated: there the policy learns
+to stop.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from training.learning.lessons import lesson_batches
 from training.learning.ppo import descend, mean_of
 
 MIN_GAIN = 1e-6
-STEP_PRICE = 1e-5  # of two episodes that gain nearly the same, the shorter one is the better teacher
+STEP_PRICE = 1e-5  # tie-break: of two episodes with nearly the same gain, prefer the shorter one
 
 
 @dataclasses.dataclass(frozen=True)
 class Lesson:
-    """A state and what to learn in it.
+    """A state and its training targets.
 
     Attributes:
         state: one episode.
         action: to imitate, -1 for none.
-        value: what the episode still gained after this state, as a fraction of the first cost.
+        value: remaining gain of the episode after this state, as a fraction of the first cost.
     """
 
     state: Observation
@@ -39,7 +39,7 @@ class Lesson:
 
 
 def lessons_of(rollout: Rollout) -> list[Lesson]:
-    """What the episodes of one graph teach: each one values, the best one actions too."""
+    """Lessons from the episodes of one graph: values from all of them, actions from the best one only."""
     steps, count = rollout.rewards.shape
     to_go = rollout.rewards.flip(0).cumsum(0).flip(0)
     lengths = (rollout.active & (to_go > MIN_GAIN)).sum(0)
@@ -58,7 +58,7 @@ def lessons_of(rollout: Rollout) -> list[Lesson]:
                 action = int(rollout.actions[t, b]) if value > MIN_GAIN else int(state.counts[0])
             lessons.append(Lesson(state, action, value))
             if b == best and value <= MIN_GAIN:
-                # What follows in the best episode gains nothing: one lesson in stopping is enough.
+                # Later steps of the best episode gain nothing: one lesson in stopping is enough.
                 active[t + 1 :, b] = False
     return lessons
 
@@ -70,10 +70,10 @@ def update(
     config: Config,
     generator: torch.Generator,
 ) -> dict[str, float]:
-    """Imitate; see `training.learning.ppo.update` for the arguments.
+    """One update by imitation; see `training.learning.ppo.update` for the arguments.
 
     Returns:
-        Means of the losses by name.
+        Mean losses by name.
     """
     lessons = [lesson for rollout in rollouts for lesson in lessons_of(rollout)]
     logs = []

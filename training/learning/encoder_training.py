@@ -1,8 +1,8 @@
-"""Trains the encoder of the latent rows, before anything else is trained, on what random play sees.
+"""Pre-trains the encoder of the latent rows on random play.
 
-From the embedding of a graph, linear heads have to tell which substitutions can be applied, at how many
-locations, and how much can be saved. Every observation carries these labels. Later the world model has to
-predict the same of the next graph, so the embedding holds what it needs.
+From the embedding of a graph, linear heads predict which substitutions are applicable, at how many locations,
+and how much they can save. Every observation carries these labels. Later the world model has to predict the
+same quantities for the next graph, so the embedding contains what it needs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENCODER_EPOCHS = 6
 
 
 class _Questions(nn.Module):
-    """The heads that read the embedding: what is legal, at how many locations, cost, best saving."""
+    """Heads that read the embedding: legality, number of locations, cost, best saving."""
 
     def __init__(self, width: int, num_substitutions: int, has_macros: bool) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class _Questions(nn.Module):
         self.numbers = mlp(width, width, 2)
 
     def loss(self, seen: Observation, graphs: Tensor) -> Tensor:
-        """Scalar; `graphs` [B, W]."""
+        """Scalar loss; `graphs` [B, W]."""
         legal = Choices(seen, self.mask.out_features, self.has_macros).legal
         counts, asked = legal.num_locations, legal.mask[:, :-1].float()
         is_legal = F.binary_cross_entropy_with_logits(self.mask(graphs), asked, reduction="none").sum(-1)
@@ -61,14 +61,14 @@ def train_encoder(
         encoder: one of `torchrlopt.agent.networks.encoder.ENCODERS`.
         num_substitutions: S; 2 S with macros.
         rollouts: random play whose states are observations.
-        config: sizes of minibatches, seed, macros.
+        config: minibatch sizes, seed, macros.
         generator: of the order of minibatches.
 
     Returns:
-        Means of the loss in the first and the last epoch.
+        Mean losses of the first and the last epoch.
 
     Raises:
-        OptionsError: random play saw nothing.
+        OptionsError: random play collected nothing.
     """
     states: list[Observation] = []
     for rollout in rollouts:

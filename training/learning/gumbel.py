@@ -1,7 +1,7 @@
-"""Learning from searched episodes: the policy that the search recommends, and what was found from each state.
+"""Learning from searched episodes: the search's recommended policies, and the gain found from each state.
 
-An episode that gains less than the network does without a search teaches its values only; so does what a
-teacher has shown, unless it gains more than all searches of the same graph.
+An episode that gains less than the network alone is used for its values only; so is a teacher's episode,
+unless it gains more than every search of the same graph.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TOLERANCE = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class Lesson:
-    """A state and what to learn in it.
+    """A state and its training targets.
 
     Attributes:
         state: one episode.
-        policy: [A], of its candidates and stop; None for nothing.
-        value: what was found that it could still gain, as a share of the first cost.
+        policy: [A], over its candidates and stop; None for no policy target.
+        value: remaining gain that was found, as a share of the first cost.
     """
 
     state: Observation
@@ -41,17 +41,17 @@ class Lesson:
     value: float
 
     def target(self) -> Tensor:
-        """[A], what the cross-entropy is taken with; zeros for nothing."""
+        """[A], the cross-entropy target; zeros for none."""
         return torch.zeros(len(self.state.candidates) + 1) if self.policy is None else self.policy
 
 
 def lessons_of(rollout: SearchedRollout) -> list[Lesson]:
-    """What the episodes of one graph teach."""
+    """Lessons from the episodes of one graph."""
     steps, count = rollout.rewards.shape
     ends = torch.minimum(rollout.best[1:], rollout.found)
     lowest = ends.flip(0).cummin(0).values.flip(0)
     searched = rollout.returns[rollout.num_shown :]
-    # What is shown teaches where it is better than all that the search found.
+    # A teacher's episode is imitated only if it is better than all that the search found.
     least = [float(searched.max()) + TOLERANCE] * rollout.num_shown
     least += [rollout.greedy_gain - TOLERANCE] * len(searched)
     lessons = []
@@ -73,10 +73,10 @@ def update(
     config: Config,
     generator: torch.Generator,
 ) -> dict[str, float]:
-    """Learn; see `training.learning.ppo.update` for the arguments.
+    """One update; see `training.learning.ppo.update` for the arguments.
 
     Returns:
-        Means of the losses by name.
+        Mean losses by name.
     """
     lessons = [lesson for rollout in rollouts for lesson in lessons_of(rollout)]
     logs = []

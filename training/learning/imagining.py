@@ -1,4 +1,4 @@
-"""What training in imagination is made of: embeddings of substitutions, optimisers, imagined episodes."""
+"""Building blocks of training in imagination: substitution embeddings, optimisers, imagined episodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODEL_LEARNING_RATE = 1e-3  # of the world model; that of the policy is `Config.
 
 @torch.no_grad()
 def rules_of(library: _C.Library, schema: Schema) -> Tensor:
-    """Embeddings of all substitutions, [S, D], by random networks that nothing trains."""
+    """Embeddings of all substitutions, [S, D], from random, untrained networks."""
     embedded: Tensor = SubstitutionEncoder(schema)(SubstitutionGraphs.of(library, schema))
     return embedded
 
@@ -29,7 +29,7 @@ def rules_of(library: _C.Library, schema: Schema) -> Tensor:
 def optimisers_of(
     controller: LatentController, config: Config
 ) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
-    """Of the world model, and of the policy."""
+    """Optimisers of the world model and of the policy."""
     return (
         torch.optim.Adam(controller.model.parameters(), MODEL_LEARNING_RATE),
         torch.optim.Adam(controller.policy.parameters(), config.learning_rate),
@@ -39,7 +39,7 @@ def optimisers_of(
 def imagine(
     model: WorldModel, policy: Policy, start: WorldState, config: Config, generator: torch.Generator
 ) -> Rollout:
-    """Episodes of a policy in a world model, from B states, as the configuration has them trained."""
+    """Play a policy in a world model from B states, with the training settings of the configuration."""
     return model.imagine(
         start,
         policy,

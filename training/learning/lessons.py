@@ -1,4 +1,4 @@
-"""Lessons of single states, cut into minibatches: what imitation of any kind learns from."""
+"""Minibatches of single-state lessons, for imitation of any kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training.learning.ppo import minibatches
 
 
 class Taught(Protocol):
-    """A lesson; `value` is what can still be gained, as a share of the first cost."""
+    """A lesson; `value` is the remaining gain, as a share of the first cost."""
 
     @property
     def state(self) -> Observation:
@@ -24,7 +24,7 @@ class Taught(Protocol):
 
     @property
     def value(self) -> float:
-        """Of the state."""
+        """Value of the state."""
         ...
 
 
@@ -34,7 +34,7 @@ Lesson = TypeVar("Lesson", bound=Taught)
 def lesson_batches(
     controller: CandidateController, lessons: Sequence[Lesson], config: Config, generator: torch.Generator
 ) -> Iterator[tuple[list[Lesson], Observation, Tensor]]:
-    """`epochs` passes over lessons: some of them, their states as one batch, and their values [B]."""
+    """`epochs` passes over the lessons; yields lessons, their states as one batch, and their values [B]."""
     sizes = [len(lesson.state.ops) for lesson in lessons]
     for _ in range(config.epochs):
         for rows in minibatches(sizes, config, generator):

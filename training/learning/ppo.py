@@ -1,4 +1,4 @@
-"""Proximal policy optimisation of any `Policy`, on real episodes and on imagined ones."""
+"""Proximal policy optimisation of any `Policy`, on real or imagined episodes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ RATIO_TOLERANCE = 1e-5
 
 
 def advantages(rollout: Rollout, discount: float, gae_lambda: float) -> Tensor:
-    """Generalised advantage estimates (Schulman et al. 2016), [T, B]; 0 where no step was taken.
+    """Generalised advantage estimates (Schulman et al. 2016), [T, B]; 0 for steps that were not taken.
 
-    A terminated episode is worth nothing more; one that was cut off is worth the value of its last state.
+    The value after termination is 0; an episode that was cut off bootstraps from the value of its last state.
     """
     result = torch.zeros_like(rollout.rewards)
     running = torch.zeros_like(rollout.rewards[0])
@@ -32,7 +32,7 @@ def advantages(rollout: Rollout, discount: float, gae_lambda: float) -> Tensor:
 
 
 def group_normalised(values: Tensor, active: Tensor) -> Tensor:
-    """Zero mean and unit deviation over the real steps of the episodes of one graph; 0 elsewhere."""
+    """Zero mean and unit deviation over the active steps of the episodes of one graph; 0 elsewhere."""
     chosen = values[active]
     if len(chosen) < 2:
         return torch.zeros_like(values)
@@ -40,7 +40,7 @@ def group_normalised(values: Tensor, active: Tensor) -> Tensor:
 
 
 class Batch:
-    """The steps that were taken in several rollouts, one after another in one list."""
+    """The steps of several rollouts in one flat list."""
 
     def __init__(self, policy: Policy, rollouts: Sequence[Rollout], config: Config) -> None:
         gains = [advantages(each, config.discount, config.gae_lambda) for each in rollouts]
@@ -59,12 +59,12 @@ class Batch:
         return len(self.states)
 
     def collate(self, rows: Sequence[int]) -> Any:
-        """States of some rows as one batch."""
+        """Collate the states of some rows into one batch."""
         return self._policy.collate([self.states[row] for row in rows])
 
 
 def minibatches(sizes: Sequence[int], config: Config, generator: torch.Generator) -> Iterator[list[int]]:
-    """Rows in random order, cut by the number of graph nodes and of states.
+    """Split rows in random order into minibatches, limited by graph nodes and by states.
 
     Args:
         sizes: nodes of each state.
@@ -94,18 +94,18 @@ def update(
     """One update of policy and value.
 
     Args:
-        policy: what collected the rollouts, unchanged since.
+        policy: collected the rollouts, unchanged since.
         optimiser: over its parameters.
         rollouts: real or imagined.
         config: clip, epochs, weights.
         generator: of the order of minibatches.
 
     Returns:
-        Means of the losses by name, and the deviation of the first minibatch's ratio from 1.
+        Mean losses by name, and the deviation of the first minibatch's ratio from 1.
 
     Raises:
-        RuntimeError: the policy says something else of the actions than when it took them: masks, weights or
-            states are not those of the collection.
+        RuntimeError: the policy's log-probabilities of the actions differ from those at collection: masks,
+            weights or states have changed.
     """
     batch = Batch(policy, rollouts, config)
     sizes = [policy.size(state) for state in batch.states]
@@ -140,7 +140,7 @@ def update(
 
 
 def descend(policy: Any, optimiser: torch.optim.Optimizer, loss: Tensor, max_gradient: float) -> float:
-    """One step of the optimiser; the norm of the gradient before it is cut."""
+    """One optimiser step; returns the gradient norm before clipping."""
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
     norm = nn.utils.clip_grad_norm_(policy.parameters(), max_gradient)

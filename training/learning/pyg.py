@@ -1,4 +1,4 @@
-"""The graph-network encoder is trained with PyG's `MetaLayer`, and runs without PyG."""
+"""Trains the graph-network encoder with PyG's `MetaLayer`; inference does not need PyG."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torchrlopt.agent.networks.encoder import GraphNetworkEncoder
 
 
 def with_meta_layers(encoder: nn.Module) -> None:
-    """Let PyG run the blocks of a `GraphNetworkEncoder`, in place; any other encoder is left as it is.
+    """Let PyG run the blocks of a `GraphNetworkEncoder`, in place; other encoders are unchanged.
 
-    The modules in a block stay the same, and with them keys, weights and arithmetic: what is exported are
-    weights of `torchrlopt.agent.networks.encoder.GraphNetworkBlock`.
+    The modules in a block stay the same, and so do keys, weights and arithmetic: the exported weights are
+    those of `torchrlopt.agent.networks.encoder.GraphNetworkBlock`.
     """
     if not isinstance(encoder, GraphNetworkEncoder):
         return
-    # Imported here: it takes seconds, and the local encoder does not need it.
+    # Imported lazily: it takes seconds, and the local encoder does not need it.
     from torch_geometric.nn import MetaLayer
 
     encoder.blocks = nn.ModuleList(

@@ -1,4 +1,4 @@
-"""The data that world models learn from: real episodes, the first of them played at random."""
+"""The training data of world models: real episodes, the first of them random."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from torchrlopt.agent.world.sequences import Sequences
 
 
 class UniformPolicy(nn.Module):
-    """Every legal (substitution, rank) alike; stop only where nothing else is legal.
+    """Uniform over all legal (substitution, rank) pairs; stops only if nothing else is legal.
 
-    A collector that stops now and then never sees what lies deep.
+    A collector that stops at random never reaches deep states.
     """
 
     def act(self, states: LatentState, draw: Draw) -> tuple[Tensor, Decision]:
-        """Actions [B, 2]; the decision holds the log-probabilities, values are 0."""
+        """Actions [B, 2]; the decision holds the log-probabilities; values are 0."""
         locations = states.legal.num_locations
         batch, count = locations.shape
         weights = F.pad(locations, (0, 1)).float()
@@ -42,7 +42,7 @@ class UniformPolicy(nn.Module):
 
 
 def sequences(chooser: LatentChooser, rollout: Rollout) -> Sequences:
-    """The episodes that a chooser has just played. Types are small: a run keeps all of its episodes."""
+    """The episodes that a chooser has just played, in small dtypes: a run keeps all of its episodes."""
     features, legal, taken = zip(*chooser.seen, strict=True)
     return Sequences(
         torch.stack(features, dim=1),
@@ -58,7 +58,7 @@ def sequences(chooser: LatentChooser, rollout: Rollout) -> Sequences:
 
 
 def join(parts: Sequence[Sequences]) -> Sequences:
-    """Episodes of several groups side by side, padded to the longest."""
+    """Stack the episodes of several groups, padded to the longest."""
     longest = max(part.rewards.shape[1] for part in parts)
     same = [part.padded(longest - part.rewards.shape[1]) for part in parts]
     names = (field.name for field in dataclasses.fields(Sequences))
@@ -73,7 +73,7 @@ class Replay:
         self._joined: Sequences | None = None
 
     def add(self, parts: Sequence[Sequences]) -> None:
-        """More episodes, one entry for each group."""
+        """Add episodes, one entry per group."""
         self._parts += parts
         self._joined = None
 
@@ -84,7 +84,7 @@ class Replay:
         return self._joined
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors by name, group by group."""
+        """Tensors by name, per group."""
         return {"parts": [dataclasses.asdict(part) for part in self._parts]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""The papers' experiments: runs whose results are kept, and the figures and tables drawn from them."""
+"""The papers' experiments: runs with stored results, and the figures and tables drawn from them."""

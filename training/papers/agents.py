@@ -1,4 +1,4 @@
-"""The dissertation's figures of trained agents: MF without a model, and WM, which learns in a world model."""
+"""The dissertation's figures of trained agents: model-free MF, and WM, which learns in a world model."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ PROGRESS = (
     "mean_return", "best_return", "real_steps", "imagined_steps", "cpu_seconds", "policy_loss", "value_loss",
 )  # fmt: skip
 AXES = {"epoch": "epochs", "real_steps": "real steps", "cpu_seconds": "processor seconds"}
-ENOUGH = 0.95  # of what MF earns in the end
-SMOOTHING = 3  # updates of a moving mean, where a level is looked for
+ENOUGH = 0.95  # of MF's final reward
+SMOOTHING = 3  # updates in the moving mean used to find when a level is reached
 
 
 def _episodes(row: str) -> int:
-    """Real episodes of an update of training on one graph."""
+    """Real episodes per update when training on one graph."""
     config = rows.config_of(row, BERT)
     return config.groups * config.rollouts
 
 
-# Figures 4.3 and 4.7: predicted and measured latencies of what a row makes of each graph.
+# Figures 4.3 and 4.7: predicted and measured latencies of each row's plan for each graph.
 
 
 def _latency_data(row: str, results: Results, scale: Scale) -> Data:
@@ -66,7 +66,7 @@ def _latency_data(row: str, results: Results, scale: Scale) -> Data:
         for plan in ("greedy", "taso", f"random {row}", "agent", row, AGAIN):
             saved = mine if plan == row else [gains.get(plan, 0.0)]
             told = float(np.mean(saved)), half_width(saved)
-            # Rounds of several seeds are no more rounds: their plans were measured at the same time.
+            # Several seeds add no rounds: their plans were measured at the same time.
             names = [f"{row} {seed}" for seed in range(scale.seeds)] if plan == row else [plan]
             for executor in EXECUTORS:
                 ratios = np.median([rows.ratios(measured, executor, name) for name in names], axis=0)
@@ -98,7 +98,7 @@ def _latency_shown(row: str, data: Data) -> Shown:
     return {"": grid.figure}, {"table": table, "row": rows.TITLES[row], "drawn": rows.DRAWN}
 
 
-# Figure 4.4: reward of MF, and figure 4.6: with each reward, and the grid of alpha and beta.
+# Figure 4.4: reward of MF; figure 4.6: the same for each reward and for the grid of alpha and beta.
 
 
 def _reward_data(results: Results, scale: Scale) -> Data:
@@ -235,7 +235,7 @@ def _both_shown(data: Data) -> Shown:
     return {"": grid.figure}, {**context, "enough": ENOUGH}
 
 
-# Figure 4.11: which substitutions are applied, and what a step takes.
+# Figure 4.11: which substitutions are applied, and the time of a step.
 
 
 def _every_run(scale: Scale, place: Workplace) -> Runs:
@@ -256,7 +256,7 @@ def _applied_data(results: Results, scale: Scale) -> Data:
 def _applied_shown(data: Data) -> Shown:
     own = data.main.assign(graph=data.main["graph"].map(TITLES))
     counts = own.pivot(index=["graph", "plan"], columns="substitution", values="times")
-    plans = [*rows.TITLES.values(), "greedy", "TASO's search"]  # those without any step, too
+    plans = [*rows.TITLES.values(), "greedy", "TASO's search"]  # plans without steps appear too
     every = pd.MultiIndex.from_product([own["graph"].unique(), plans], names=["graph", "plan"])
     counts = counts.reindex(every).fillna(0).astype(int)
     found = []

@@ -1,4 +1,4 @@
-"""What collectors cost: on graphs by kind and number of workers, by sampler, and beside other libraries."""
+"""The cost of collection: by kind and number of workers, by sampler, and against other libraries."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from training.samplers import HOMOGENEOUS, SAMPLERS
 from training.scores.evaluate import held_out_graphs
 from training.train import trainer_of
 
-EVALUATIONS = 5  # of the agent in the course of a run, beside the one before it
-TEST_KEYS = 10**7  # updates of these keys are not those of any collection
+EVALUATIONS = 5  # of the agent during a run, in addition to the one before it
+TEST_KEYS = 10**7  # offset of the update numbers, so that no collection uses these keys
 ALONE = "in_process"
 KINDS = tuple(each for each in collector.KINDS if each not in (collector.AUTO, ALONE))
 PHASES = ("collect", "broadcast", "learn")
-SMALL = 0.05  # share below which there is one row, few graphs, short episodes
-# What a second core is worth: the control of all tables of workers. Virtual cores share caches, memory, clock
-# and sometimes one real core, so that two processes that share nothing do not always compute twice as much.
+SMALL = 0.05  # below this share: one row, few graphs, short episodes
+# The value of a second core: the control of all tables of workers. Virtual cores share caches, memory, clock
+# and sometimes one physical core, so two independent processes do not always do twice the work.
 
 
 @kind(measures=True)
 def cores(work: Work, repetition: int, rounds: int) -> Result:
-    """Seconds of the same work: of one process, and of the slower one of two at the same time."""
-    # A pool each: one pool might give both pieces of work to the same process.
+    """Seconds of the same work in one process, and of the slower of two concurrent processes."""
+    # Separate pools: one pool might give both pieces of work to the same process.
     with new_processes(1) as one, new_processes(1) as other:
         pools: list[ProcessPoolExecutor] = [one, other]
         for begun in [pool.submit(seconds_of_work, rounds // 10) for pool in pools]:
@@ -55,7 +55,7 @@ def cores(work: Work, repetition: int, rounds: int) -> Result:
 
 
 def seconds_of_work(rounds: int) -> float:
-    """What a worker's networks do, small products one after the other, on one thread."""
+    """Small matrix products in sequence, like a worker's networks, on one thread; returns the seconds."""
     torch.set_num_threads(1)
     source = torch.Generator().manual_seed(0)
     rows, weight = torch.randn(200, 64, generator=source), torch.randn(64, 64, generator=source)
@@ -66,20 +66,20 @@ def seconds_of_work(rounds: int) -> float:
 
 
 def core_runs(scale: Scale) -> Runs:
-    """One for each repetition of a table of workers; by ("cores", repetition)."""
+    """One control run per repetition of a table of workers, by ("cores", repetition)."""
     rounds = 500 if scale.share < SMALL else 50_000
     return {("cores", each): cores(repetition=each, rounds=rounds) for each in range(scale.seeds)}
 
 
 def core_facts(results: Results) -> dict[str, float]:
-    """How many times as much two processes do as one: each at its best, and least and most of the turns."""
+    """Speed-up of two processes over one, from the best times; least and most over the repetitions."""
     found = pd.DataFrame([each for key, each in results.items() if key[0] == "cores"])
     gains = 2 * found["alone"] / found["together"]
     best = 2 * found["alone"].min() / found["together"].min()
     return {"cores": float(best), "cores_least": float(gains.min()), "cores_most": float(gains.max())}
 
 
-# Training on graphs, by row, sampler and who collects.
+# Training on graphs, by row, sampler and kind of workers.
 
 
 def _of_graphs(settings: Sequence[tuple[str, Any]], test_graphs: int, **others: Any) -> str:
@@ -90,14 +90,14 @@ def _of_graphs(settings: Sequence[tuple[str, Any]], test_graphs: int, **others: 
 def _trained(
     work: Work, row: str, settings: Sequence[tuple[str, Any]], test_graphs: int, repetition: int = 0
 ) -> Result:
-    """Trains a row; hashes of the data and the weights, seconds, and what the agent saves on other graphs.
+    """Train a row; returns hashes of data and weights, seconds, and savings on other graphs.
 
     Args:
-        work: nothing of it.
+        work: unused.
         row: a name in `training.config.ROWS`.
-        settings: arguments of the training; who collects is among them.
+        settings: training arguments, including the kind of workers.
         test_graphs: held-out graphs on which the agent is measured; 0 for none. Rows "mf" and "plan" only.
-        repetition: repetitions differ in nothing else; they are there for the sake of their times.
+        repetition: repetitions differ in nothing else; they serve to measure times.
     """
     config = Config.of_row(row, **dict(settings))
     everything = hashlib.sha256()
@@ -124,7 +124,7 @@ def _trained(
     return {
         "data": everything.hexdigest(),
         "weights": data_hash(dict(training.controller.state_dict())),
-        # The first update, in which workers begin, does not count.
+        # Skip the first update, during which the workers start.
         "seconds": {phase: [each[f"{phase}_seconds"] for each in logs[1:]] for phase in PHASES},
         "real_steps": training.real_steps,
         "updates": list(gains),
@@ -138,9 +138,9 @@ on_graphs_timed = kind(_of_graphs, name="on_graphs_timed", measures=True)(_train
 
 @torch.no_grad()
 def gain(controller: Any, config: Config, count: int) -> float:
-    """What episodes of a policy save on held-out graphs, as a share of the first cost; a mean.
+    """Mean saving of a policy's episodes on held-out graphs, as a share of the first cost.
 
-    Graphs and random numbers are the same at every call and for every seed of the training.
+    Graphs and random numbers are the same in every call and for every training seed.
     """
     assert isinstance(controller, CandidateController)
     plain = dataclasses.replace(config, row="mf", original_share=1.0, reward="best_so_far")
@@ -154,13 +154,13 @@ def gain(controller: Any, config: Config, count: int) -> float:
 
 
 def are_same(rows: pd.DataFrame, alike: str, by: Sequence[str], first: tuple[Any, ...]) -> pd.Series[str]:
-    """Whether data and weights are those of the first one, by who collected: "yes" or "NO".
+    """Whether data and weights equal those of a reference, by kind of workers: "yes" or "NO".
 
     Args:
         rows: with hashes.
-        alike: column of what must give the same.
-        by: columns of who collected.
-        first: what stands there of whom the others are compared with.
+        alike: column whose groups must give equal results.
+        by: columns that identify the workers.
+        first: values of `by` of the reference.
     """
     hashes = rows["data_sha256"] + rows["weights_sha256"]
     is_first = (rows[list(by)] == list(first)).all(axis="columns")
@@ -170,7 +170,7 @@ def are_same(rows: pd.DataFrame, alike: str, by: Sequence[str], first: tuple[Any
 
 
 def phases(groups: Any, how: str) -> pd.DataFrame:
-    """Seconds of each phase by group, summed up or in the mean."""
+    """Seconds of each phase by group, summed or averaged."""
     return (
         groups[[f"{phase}_seconds" for phase in PHASES]]
         .agg(how)
@@ -179,7 +179,7 @@ def phases(groups: Any, how: str) -> pd.DataFrame:
 
 
 def _scaling_runs(scale: Scale, place: Workplace) -> Runs:
-    """By row, kind, workers and repetition; all once, then once more: a busy minute hits all alike."""
+    """By row, kind, workers and repetition; repetitions are outermost, so a busy minute affects all alike."""
     is_small = scale.share < SMALL
     usual = {
         "groups": 4 if is_small else 24, "rollouts": 4, "max_steps": 5 if is_small else 15, "warm_up": 1,
@@ -219,7 +219,7 @@ def _scaling_data(results: Results, scale: Scale) -> Data:
 
 def _scaling_shown(data: Data) -> Shown:
     own, team = data.main, ["row", "kind", "workers"]
-    # Of each update the shortest time of all repetitions.
+    # The shortest time of each update over all repetitions.
     shortest = own.groupby([*team, "update"], sort=False).min(numeric_only=True)
     table = phases(shortest.groupby(team, sort=False), "sum")
     figure = table.plot.bar(stacked=True, ylabel="seconds", xlabel="", figsize=(8, 5)).figure
@@ -233,7 +233,7 @@ def _scaling_shown(data: Data) -> Shown:
     sums = own.groupby([*team, "repetition"])["collect_seconds"].sum().unstack("repetition")
     gains = []
     for row, who, count in table.index:
-        if count == 2:  # by the faster single worker, this process or one of the kind, turn by turn
+        if count == 2:  # against the faster single worker of each repetition: this process or one of the kind
             turns = np.minimum(sums.loc[row, ALONE, 1], sums.loc[row, who, 1]) / sums.loc[row, who, 2]
             gains.append((row, who, *(f"{each:.2f}" for each in (turns.median(), turns.min(), turns.max()))))
     return {"": figure}, {
@@ -246,10 +246,10 @@ def _scaling_shown(data: Data) -> Shown:
 
 
 def _sampler_runs(scale: Scale, place: Workplace) -> Runs:
-    """By sampler and seed, collected by the process of the run: several runs beat several workers."""
+    """By sampler and seed, without extra workers: parallel runs are faster than parallel workers."""
     is_small = scale.share < SMALL
     updates = scale.steps(400, least=5)
-    # Six graphs, so that each of the three samplers of "heterogeneous" has two.
+    # Six graphs, so that each of the three samplers in "heterogeneous" gets two.
     usual = {
         "groups": 6, "rollouts": 4, "max_steps": 4 if is_small else 15, "learning_rate": 1e-3,
         "warm_up": updates, "updates": updates,

@@ -1,4 +1,4 @@
-"""The part of figure 4.1 that is of other compilers."""
+"""The part of figure 4.1 about other compilers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from training.papers.runner import (
     versions,
 )
 
-#: Other compilers: of the paper's peers and of today's those that have a CPU, beside ours and ONNX Runtime.
+#: Compilers with a CPU backend, from the paper and of today, next to ours and ONNX Runtime.
 PEERS = {
     "eager": "PyTorch",
     "tensorflow": "TensorFlow, Grappler",
@@ -52,7 +52,7 @@ def _of_peers(**given: Any) -> str:
 
 @kind(_of_peers, measures=True)
 def compilers(work: Work, graph: str, peers: Sequence[str], rounds: int) -> Result:
-    """A graph in other compilers, each in a process of its own, in turns."""
+    """Run a graph in other compilers, alternating, each in a separate process."""
     own = {OUR_PEER: ("eager", "frozen", "agent")}
     cases = [Case(graph, peer, 1, "float32", 1, *own.get(peer, ())) for peer in peers]
     settings = Settings(rounds=rounds, timeout_s=1_200.0)
@@ -66,7 +66,7 @@ def compilers(work: Work, graph: str, peers: Sequence[str], rounds: int) -> Resu
 
 
 def peer_runs(scale: Scale) -> Runs:
-    """Those that are installed, by graph and "peers"."""
+    """Installed peers, by graph and "peers"."""
     rounds = max(1, round(7 * min(1.0, 4 * scale.share)))
     here = tuple(peer for peer in PEERS if peer in installed_peers())
     return {
@@ -75,7 +75,7 @@ def peer_runs(scale: Scale) -> Runs:
 
 
 def peers_shown(times: pd.DataFrame) -> dict[str, Any]:
-    """A table of the peers, and what there is to say of them."""
+    """A table of the peers, and the facts stated about them."""
 
     def text(row: Any) -> str:
         if row.reason or np.isnan(row.ratio):

@@ -1,4 +1,4 @@
-"""What an experiment is: runs, the data that are kept of them, and what is drawn from these data alone."""
+"""Experiments: runs, the data kept from them, and what is drawn from these data alone."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from training.papers.runner import Result, Run, Scale, Workplace
 from training.papers.stats import interval
 
 HERE = Path(__file__).parent
-#: Values of the papers, beside which ours stand.
+#: The papers' values, shown next to ours.
 THEIRS: Mapping[str, Any] = json.loads((HERE / "theirs.json").read_text(encoding="utf-8"))
 
 Runs = Mapping[Any, Run]
 Results = Mapping[Any, Result]
 Shown = tuple[Mapping[str, Figure], Mapping[str, Any]]
-"""Pictures, each by its name without the experiment's, and what the template is given."""
+"""Pictures, named without the experiment's name, and the arguments of the template."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """What is kept of an experiment: all that its pictures and its section are made of.
+    """The stored data of an experiment, from which its pictures and its section are made.
 
     Attributes:
-        frames: tables by the end of the file's name; the main one, which has none, by "".
+        frames: tables by file name suffix; the main table has the suffix "".
         facts: single values by name.
     """
 
@@ -43,7 +43,7 @@ class Data:
 
     @property
     def main(self) -> pd.DataFrame:
-        """The table that has the experiment's name."""
+        """The table without a suffix."""
         return self.frames[""]
 
 
@@ -54,12 +54,12 @@ class Experiment:
     Attributes:
         title: of its section in the report.
         source: where in which paper.
-        runs: that it needs, by any keys.
-        collect: the data, of results by these keys.
+        runs: the runs that it needs, by any keys.
+        collect: computes the data from the results by these keys.
         show: draws the data.
-        template: the text of its section around tables, in `templates/`.
-        is_of_rows: whether it is made of trainings of rows.
-        is_of_bert: whether the paper's values beside it are those of its BERT.
+        template: text of its section, in `templates/`.
+        is_of_rows: whether it consists of trainings of rows.
+        is_of_bert: whether the paper's values shown with it are those of its BERT.
     """
 
     title: str
@@ -73,7 +73,7 @@ class Experiment:
 
 
 def write(data: Data, name: str, folder: Path) -> None:
-    """Tables as CSV with six digits, facts as JSON."""
+    """Write tables as CSV with six digits, facts as JSON."""
     for part, table in data.frames.items():
         path = folder / (f"{name}_{part}.csv" if part else f"{name}.csv")
         table.to_csv(path, index=False, float_format="%.6g", na_rep="nan")
@@ -82,10 +82,10 @@ def write(data: Data, name: str, folder: Path) -> None:
 
 
 def load(name: str, folder: Path) -> Data:
-    """What `write` has written.
+    """Read data written by `write`.
 
     Raises:
-        FileNotFoundError: there is nothing.
+        FileNotFoundError: there are none.
     """
     frames = {
         path.stem.removeprefix(name).removeprefix("_"): pd.read_csv(
@@ -98,11 +98,11 @@ def load(name: str, folder: Path) -> Data:
 
 
 def section(name: str, experiment: Experiment, data: Data, made: str, folder: Path) -> str:
-    """Its section of the report; pictures go into the folder."""
+    """Render the experiment's section of the report; save its pictures in the folder."""
     figures, context = experiment.show(data)
     for part, figure in figures.items():
         figure.savefig(folder / f"{name}{part}.png", dpi=80)
-    plt.close("all")  # seaborn's pictures are pyplot's, which keeps them
+    plt.close("all")  # seaborn creates its figures in pyplot, which keeps them open
     loader = jinja2.FileSystemLoader(HERE / "templates")
     templates = jinja2.Environment(
         loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -120,14 +120,14 @@ def section(name: str, experiment: Experiment, data: Data, made: str, folder: Pa
 
 
 def number(cell: Any) -> str:
-    """Three digits that count; nothing for what is not a number."""
+    """Format with three significant digits; empty for what is not a number."""
     if isinstance(cell, float):
         return "" if cell != cell else f"{cell:.3g}"
     return str(cell)
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """A table of Markdown."""
+    """Format a table as Markdown."""
     rows = [[number(cell) for cell in row] for row in table.astype(object).itertuples(index=False)]
     lines = [[str(name) for name in table.columns], ["---"] * len(table.columns), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
@@ -139,13 +139,13 @@ def frame(rows: Sequence[Sequence[Any]], *columns: str) -> pd.DataFrame:
 
 
 def lines(data: pd.DataFrame, x: str, y: str, **given: Any) -> sns.FacetGrid:
-    """Means of seeds with their intervals; `col` gives each value a panel of its own, as seaborn has it."""
+    """Means over seeds with intervals; `col` gives each value its own panel, as in seaborn."""
     usual = {"errorbar": interval, "height": 3, "facet_kws": {"sharex": False, "sharey": False}}
     return sns.relplot(data, kind="line", x=x, y=y, linewidth=1, **{**usual, **given})
 
 
 def bars(data: pd.DataFrame, x: str, y: str, **given: Any) -> sns.FacetGrid:
-    """Bars side by side; labels of the axis stand upright where they would overlap."""
+    """Bars side by side; axis labels are rotated if they would overlap."""
     grid = sns.catplot(
         data, kind="bar", x=x, y=y, **{"errorbar": None, "height": 3.5, "aspect": 1.6, **given}
     )
@@ -155,7 +155,7 @@ def bars(data: pd.DataFrame, x: str, y: str, **given: Any) -> sns.FacetGrid:
 
 
 def levels(panel: Axes, values: Mapping[str, float]) -> None:
-    """Lines across a panel, each with its name."""
+    """Horizontal lines across a panel, each with a label."""
     for place, (label, value) in enumerate(values.items()):
         panel.axhline(value, color=f"C{7 + place}", linestyle=(":", "--", "-.")[place % 3], label=label)
     panel.legend(fontsize=6)

@@ -1,4 +1,4 @@
-"""The graphs of the papers, what is trained on, and the two libraries that are compared."""
+"""The papers' graphs, the training graphs, and the two libraries under comparison."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from torchrlopt.substitutions import library_text, load_library
 from torchrlopt.substitutions.load import subset_of
 from training.papers.runner import Scale
 
-#: Titles of the dissertation's graphs by the names of models in `baselines.models`, in the order of its table
-#: 4.1. Its "BERT" is the example of TASO's release: no softmax, bias, norm or residual.
+#: Titles of the dissertation's graphs by model name in `baselines.models`, in the order of its table 4.1. Its
+#: "BERT" is the example of TASO's release: no softmax, bias, norm or residual.
 DISSERTATION: Mapping[str, str] = {
     "inception_v3": "InceptionV3",
     "resnet18": "ResNet-18",
@@ -29,7 +29,7 @@ DISSERTATION: Mapping[str, str] = {
     "toy_bert": "BERT (TASO's toy)",
 }
 BERT, TINY, VIT = "toy_bert", "toy_bert_tiny", "vit_s16"
-#: The others are of TASO's evaluation, or were added here.
+#: The others are from TASO's evaluation, or were added here.
 GRAPHS: Mapping[str, str] = {
     **DISSERTATION,
     "bert_base": "BERT-base",
@@ -41,21 +41,21 @@ GRAPHS: Mapping[str, str] = {
 TITLES: Mapping[str, str] = {**GRAPHS, TINY: "two layers of the toy BERT"}
 TRAINABLE = (TINY, *GRAPHS)
 
-#: Shares of the papers' steps from which on more graphs are made; see docs/training.md.
+#: Shares of the papers' steps above which more graphs are included; see docs/training.md.
 TWO, TRAINED_BERT, SMALL, TRAINED_ALL = 0.005, 0.02, 0.05, 0.1
 
 OURS, TASO = "ours", "taso"
 LIBRARIES = {OURS: "our library", TASO: "TASO's rules"}
 RULES = Path(__file__).with_name("taso_rules.txt")
-#: What TASO's program has beside its file, as substitutions of ours. Its fusion of a convolution with a
-#: product is wrong and left out.
+#: Our equivalents of the rules built into TASO's program, in addition to its file. Its fusion of a
+#: convolution with a product is wrong and left out.
 BUILT_IN = ("fuse_conv_relu", "fold_batchnorm_into_conv", "merge_enlarged_convs_into_concat")
-#: Normal forms that say nothing new, but that the prices of linear layers need.
+#: Normal forms that add no new graphs, but that the prices of linear layers need.
 NORMAL_FORMS = ("normalise_gemm", "normalise_gemm_bias", "normalise_gemm_bias_plain", "normalise_linear")
 
 
 def graphs_at(share: float) -> tuple[str, ...]:
-    """Which graphs are searched and measured at a share of the papers' steps."""
+    """The graphs searched and measured at a share of the papers' steps."""
     if share < TWO:
         return (BERT,)
     if share < SMALL:
@@ -64,7 +64,7 @@ def graphs_at(share: float) -> tuple[str, ...]:
 
 
 def trained_on(scale: Scale) -> tuple[str, ...]:
-    """The graphs that rows are trained on: those that the scale names, or those of its share."""
+    """The graphs that rows are trained on: those named by the scale, or those of its share."""
     if scale.graphs:
         return scale.graphs
     if scale.share < TRAINED_BERT:
@@ -73,13 +73,13 @@ def trained_on(scale: Scale) -> tuple[str, ...]:
 
 
 def bert(scale: Scale) -> str:
-    """The graph of experiments that the dissertation made with its BERT only, or the first one."""
+    """The graph for experiments that the dissertation made only with its BERT; else the first one."""
     names = trained_on(scale)
     return BERT if BERT in names else names[0]
 
 
 def module_of(name: str) -> tuple[nn.Module, tuple[Any, ...]]:
-    """A model and the arguments of a call: an image or a sequence at a time."""
+    """A model and the arguments of a call, with batch size 1."""
     if name != TINY:
         return models.build(name)
     with torch.random.fork_rng(devices=[]):
@@ -89,13 +89,13 @@ def module_of(name: str) -> tuple[nn.Module, tuple[Any, ...]]:
 
 @functools.cache
 def graph_of(name: str) -> _C.Graph:
-    """Its inference graph, before any substitution; captured once in a process."""
+    """Its inference graph before any substitution; captured once per process."""
     if name != TINY:
         return graphs.graph_of(name)
     try:
         return job.graph_of(*module_of(name))
     finally:
-        torch._dynamo.reset()  # lets go of the model
+        torch._dynamo.reset()  # frees the model
 
 
 @functools.cache
@@ -103,7 +103,7 @@ def library(name: str) -> _C.Library:
     """One of `LIBRARIES`.
 
     Raises:
-        ValueError: there is no such library.
+        ValueError: the library is unknown.
     """
     if name == OURS:
         return load_library()

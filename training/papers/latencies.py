@@ -1,4 +1,4 @@
-"""Figures 4.1 and 4.5 and table 4.2 of the dissertation: measured times of optimised graphs, and memory."""
+"""Figures 4.1 and 4.5 and table 4.2 of the dissertation: measured latency and memory of optimised graphs."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from training.papers.searches import found_by, prices
 from training.papers.stats import median_interval
 
 AS_WRITTEN = "as written"  # the module itself, called by PyTorch
-UNOPTIMISED = "unoptimised"  # the graph as it is, on the executor
-STEPS = 5_000  # of a search; figure 4.2 says what more would find
+UNOPTIMISED = "unoptimised"  # the unmodified graph, on the executor
+STEPS = 5_000  # of a search; figure 4.2 shows what more steps would find
 Form = tuple[str, str, str, int, int]
-"""Title, searcher ("walk" for random steps from a part of greedy's plan, "" for none), rules, steps, seed."""
+"""Title, searcher ("walk": random steps from a prefix of greedy's plan, "": none), rules, steps, seed."""
 GREEDY: Form = (f"greedy, {LIBRARIES[OURS]}", "greedy", OURS, STEPS, 0)
 FORMS: tuple[Form, ...] = (
     (UNOPTIMISED, "", OURS, 0, 0),
@@ -54,7 +54,7 @@ FORMS: tuple[Form, ...] = (
     (f"TASO's search, {LIBRARIES[TASO]}", "taso", TASO, STEPS, 0),
 )
 METRICS = ("predicted ms", "GFLOP", "memory MB", "launches", "measured ms")
-_WALK, _FIRST_SEED = 40, 7_000_000  # most random steps; no other use has these seeds
+_WALK, _FIRST_SEED = 40, 7_000_000  # maximum random steps; a seed range that nothing else uses
 
 
 def _of_forms(graph: str, executor: str, forms: Sequence[Form], calls: int) -> str:
@@ -64,10 +64,9 @@ def _of_forms(graph: str, executor: str, forms: Sequence[Form], calls: int) -> s
 
 @kind(_of_forms, measures=True, own_process=True)
 def timed(work: Work, graph: str, executor: str, forms: Sequence[Form], calls: int) -> Result:
-    """Several forms of one graph on one executor, in turns; those of one graph are measured once.
+    """Time several forms of one graph on one executor, alternating; equal graphs are measured once.
 
-    Beside the time on the clock stands the time that the process had a processor: on a machine with other
-    work only that says what a call costs.
+    Next to wall-clock times it records processor times: on a busy machine only those tell the cost of a call.
     """
     module, inputs = module_of(graph)
     (source,) = trace(module, inputs)
@@ -103,7 +102,7 @@ def timed(work: Work, graph: str, executor: str, forms: Sequence[Form], calls: i
 
 
 def _graph_of(graph: str, executor: str, form: Form) -> tuple[Any, int]:
-    """The graph of a form, and how many steps led to it."""
+    """The graph of a form, and the number of steps that led to it."""
     _, searcher, rules, steps, seed = form
     first = graph_of(graph)
     if not searcher:
@@ -116,13 +115,13 @@ def _graph_of(graph: str, executor: str, form: Form) -> tuple[Any, int]:
 
 
 def _in_turns(calls: Mapping[str, Callable[[], object]], count: int) -> dict[str, list[tuple[float, float]]]:
-    """Milliseconds of processor and of the clock, of `count` calls of each, in turns."""
+    """Milliseconds of processor and wall-clock time of `count` calls of each callable, alternating."""
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     order = list(calls)
     for turn in range(count):
         for place in range(len(order)):
             name = order[(place + turn) % len(order)]
-            calls[name]()  # brings its own weights back into the caches
+            calls[name]()  # warms the caches with its own weights
             wall, cpu = time.perf_counter(), time.process_time()
             calls[name]()
             spent = time.process_time() - cpu, time.perf_counter() - wall
@@ -131,10 +130,10 @@ def _in_turns(calls: Mapping[str, Callable[[], object]], count: int) -> dict[str
 
 
 def _call_mb(call: Callable[[], object]) -> float:
-    """Most that tensors take at one time of a call beyond what they took before it.
+    """Peak memory of tensors during a call, beyond what was allocated before it.
 
-    Of the allocations that PyTorch tells its profiler: what is resident would not do, since executors keep
-    blocks from one call to the next.
+    Computed from the allocations in PyTorch's profiler. Resident memory would be wrong, because executors
+    keep blocks from one call to the next.
     """
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
@@ -160,7 +159,7 @@ def _timed_runs(scale: Scale, executors: Sequence[str]) -> Runs:
 
 
 def _ratio(form: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[float, float, float]:
-    """How many times as fast as the base, turn by turn: median and interval; nothing for the same graph."""
+    """Speed-up over the base, per round: median and interval; nothing for the same graph."""
     if form["hash"] == base["hash"] or not form["cpu_ms"] or not base["cpu_ms"]:
         return (np.nan,) * 3
     return median_interval(np.divide(base["cpu_ms"], form["cpu_ms"]).tolist())
@@ -214,7 +213,7 @@ def _latencies_shown(data: Data) -> Shown:
         ]
         table.insert(0, "unoptimised ms", firsts.xs(executor, level="executor")["cpu_median_ms"])
         tables[executor] = table.reset_index()
-    # Points with the intervals that are known: seaborn would make its own.
+    # Points with the intervals computed above: seaborn would compute its own.
     ends = compared.melt(
         ["graph", "executor", "form"], ["ratio", "ratio_low", "ratio_high"], value_name="times as fast"
     )
@@ -301,7 +300,7 @@ def _pair_data(results: Results, scale: Scale) -> Data:
 
 
 def tau_interval(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    """Of Kendall's rank correlation, by resampling the graphs with a fixed seed."""
+    """Interval of Kendall's rank correlation, by bootstrapping the graphs with a fixed seed."""
     drawn = np.random.default_rng(0).integers(0, len(one), (1_000, len(one)))
     taus = [stats.kendalltau(one[each], other[each]).statistic for each in drawn]
     low, high = np.nanpercentile(taus, [2.5, 97.5])
@@ -320,7 +319,7 @@ def _pairs_shown(data: Data) -> Shown:
         table["of measured ms, interval"] = [*(f"{low:.2f} to {high:.2f}" for low, high in intervals), ""]
         table["largest above least"] = spans
         tables[f"{GRAPHS[str(name)]}: {len(own)} graphs"] = table
-        # The paper's graph has the name of the figure.
+        # The paper's graph gets the file name of the figure itself.
         grid = sns.pairplot(values, height=1.5, plot_kws={"s": 8}, diag_kws={"color": "C1"})
         figures["" if name == BERT else f"-{name}"] = grid.figure
     return figures, {"tables": tables, "walk": _WALK}

@@ -1,8 +1,8 @@
-"""Learn to optimise (Mayer 2023): a task with known answers, for the learner and the collectors of graphs.
+"""Learn to optimise (Mayer 2023): a task with known answers, run by the learner and the collectors of graphs.
 
-Sphere, Ackley and Rosenbrock, scaled to [-1, 1]^2. A state is a point; an action is its next first
-coordinate, cut at the domain; the second one, the free parameter, stays. A step earns what the function has
-fallen by. An episode ends after a number of steps.
+Sphere, Ackley and Rosenbrock, scaled to [-1, 1]^2. A state is a point; an action sets its first coordinate,
+clipped to the domain; the second one, the free parameter, is fixed. The reward of a step is the decrease of
+the function. An episode ends after a fixed number of steps.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from training.episodes.random_keys import Purpose, generator, normal, torch_seed
 from training.learning import ppo
 from training.samplers import Place, draw_points
 
-POOL = 100  # random start states of which uncertainty sampling takes one
+POOL = 100  # random start states from which uncertainty sampling takes one
 EVALUATE_EVERY = 10  # updates
-PARAMETERS = tuple(round(0.1 * i - 1, 1) for i in range(21))  # at which a policy is measured
-STARTS = (-1.0, -0.5, 0.0, 0.5, 1.0)  # first coordinates from which it has to find the minimum
+PARAMETERS = tuple(round(0.1 * i - 1, 1) for i in range(21))  # free parameters of the evaluation
+STARTS = (-1.0, -0.5, 0.0, 0.5, 1.0)  # first coordinates from which the evaluated policy starts
 _TRUTH_POINTS = 100_000
 _LEAST_LOG_STD, _MOST_LOG_STD = -4.0, 1.0
-#: Of the learner; the thesis names no values. All episodes of an update are one minibatch, and the learning
-#: rate falls to 0 in the course of the run.
+#: Learner settings; the thesis gives no values. All episodes of an update form one minibatch, and the
+#: learning rate decays to 0 over the run.
 LEARNER = Config(
     row="mf", learning_rate=1e-3, discount=0.9, epochs=2, entropy_weight=0.003, value_weight=0.5,
     minibatch_states=10**9, minibatch_nodes=10**9,
@@ -47,9 +47,9 @@ class Function:
     """A function of two coordinates, scaled to [-1, 1]^2.
 
     Attributes:
-        bound: b of its own domain [-b, b]^2.
-        formula: of the coordinates of that domain.
-        is_logarithmic: whether errors are taken of logarithms, since its values range over decades.
+        bound: b of its original domain [-b, b]^2.
+        formula: of the coordinates in that domain.
+        is_logarithmic: whether errors use logarithms, because its values range over decades.
     """
 
     bound: float
@@ -57,12 +57,12 @@ class Function:
     is_logarithmic: bool = False
 
     def __call__(self, points: np.ndarray) -> np.ndarray:
-        """[...] of points [..., 2] in [-1, 1]."""
+        """Values [...] at points [..., 2] in [-1, 1]."""
         scaled = points * self.bound
         return self.formula(scaled[..., 0], scaled[..., 1])
 
     def error(self, found: np.ndarray, best: np.ndarray) -> float:
-        """Mean squared error of minima that were found, or of the logarithms of 1 + them (MSE, MSLE)."""
+        """Mean squared error of the found minima, or of the logarithms of 1 + them (MSE, MSLE)."""
         if self.is_logarithmic:
             found, best = np.log1p(found), np.log1p(best)
         return float(np.mean((found - best) ** 2))
@@ -86,14 +86,14 @@ def _random_points(name: str, count: int) -> np.ndarray:
 
 @functools.cache
 def minimum(name: str, parameter: float) -> float:
-    """The least value for a free parameter, by random search as in the thesis (section 4.2.3)."""
+    """The minimum for a free parameter, by random search as in the thesis (section 4.2.3)."""
     x = _random_points(name, _TRUTH_POINTS)
     return float(FUNCTIONS[name](np.stack([x, np.full_like(x, parameter)], axis=-1)).min())
 
 
 @functools.cache
 def deviation(name: str) -> float:
-    """Standard deviation over the domain: the unit in which returns are learnt."""
+    """Standard deviation over the domain, the unit of the learnt returns."""
     return float(FUNCTIONS[name](_random_points(name, 2 * _TRUTH_POINTS).reshape(-1, 2)).std())
 
 
@@ -103,10 +103,10 @@ def _mlp(outputs: int) -> nn.Sequential:
 
 
 class SquaredValue(nn.Module):
-    """Estimates of returns, learnt by squared error.
+    """Estimates of returns, trained with squared error.
 
     Args:
-        unit: in which returns are learnt.
+        unit: of the learnt returns.
     """
 
     def __init__(self, unit: float) -> None:
@@ -125,10 +125,10 @@ class SquaredValue(nn.Module):
 
 
 class GaussianPolicy(nn.Module):
-    """Actions [B, 1] with a mean in [-1, 1] and a deviation, both of which depend on the state.
+    """Actions [B, 1] with a mean in [-1, 1] and a deviation, both depending on the state.
 
-    It is a `Policy`. In double precision: these networks are so small that it costs nothing, and the
-    probability of an action is the same to many digits whatever else is in its batch.
+    It implements `Policy`. It uses double precision: these networks are so small that it costs nothing, and
+    the probability of an action is the same to many digits whatever else is in its batch.
 
     Args:
         function: a name in `FUNCTIONS`.
@@ -141,7 +141,7 @@ class GaussianPolicy(nn.Module):
         self.double()
 
     def collate(self, states: Sequence[Tensor]) -> Tensor:
-        """Several states [2] as one batch."""
+        """Collate states [2] into one batch."""
         return torch.stack(list(states))
 
     def pick(self, states: Tensor, rows: Sequence[int]) -> list[Tensor]:
@@ -149,17 +149,17 @@ class GaussianPolicy(nn.Module):
         return list(states[list(rows)])
 
     def size(self, state: Tensor) -> int:
-        """All states are of one size."""
+        """All states have the same size."""
         return 1
 
     def distribution(self, states: Tensor) -> Normal:
-        """Of the actions in states [B, 2]."""
+        """Distribution of the actions in states [B, 2]."""
         mean, spread = self.net(states).chunk(2, dim=-1)
         log_std = _LEAST_LOG_STD + (_MOST_LOG_STD - _LEAST_LOG_STD) * spread.sigmoid()
         return Normal(mean.tanh(), log_std.exp(), validate_args=False)
 
     def act(self, states: Tensor, draw: Draw) -> tuple[Tensor, Decision]:
-        """Actions [B, 1]; without noise the mean. `draw` gives standard normal noise."""
+        """Actions [B, 1]; the mean without noise. `draw` gives standard normal noise."""
         told = self.distribution(states)
         actions = told.mean + told.stddev * draw([1] * len(states)).view_as(told.mean)
         return actions, self._decision(states, told, actions)
@@ -169,7 +169,7 @@ class GaussianPolicy(nn.Module):
         return self._decision(states, self.distribution(states), actions)
 
     def entropy(self, states: Tensor) -> Tensor:
-        """[B]."""
+        """Entropy [B]."""
         return self.distribution(states).entropy().sum(-1)
 
     def _decision(self, states: Tensor, told: Normal, actions: Tensor) -> Decision:
@@ -180,7 +180,7 @@ class GaussianPolicy(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class DriverKey:
-    """Names the episodes that one driver plays in one update of a run."""
+    """Identifies the episodes that one driver plays in one update of a run."""
 
     seed: int
     update: int
@@ -189,14 +189,14 @@ class DriverKey:
 
 @dataclasses.dataclass(frozen=True)
 class DriverTask:
-    """See `training.collectors.worker.Task`; its results are rollouts.
+    """See `training.collectors.worker.Task`. Results are rollouts.
 
     Attributes:
         function: a name in `FUNCTIONS`.
         sampler: of start states, a name in `training.samplers.SAMPLERS`.
-        drivers: of an update.
-        episodes: of each driver; they are played side by side.
-        steps: of an episode.
+        drivers: per update.
+        episodes: per driver, played as one batch.
+        steps: per episode.
     """
 
     function: str
@@ -206,7 +206,7 @@ class DriverTask:
     steps: int = 2
 
     def keys(self, seed: int, update: int) -> list[DriverKey]:
-        """Of all drivers of an update."""
+        """Keys of all drivers of an update."""
         return [DriverKey(seed, update, driver) for driver in range(self.drivers)]
 
     def player(self) -> DriverPlayer:
@@ -215,7 +215,7 @@ class DriverTask:
 
     @torch.no_grad()
     def play(self, policy: GaussianPolicy, key: DriverKey) -> Rollout:
-        """The episodes of a key, [steps, episodes]."""
+        """Play the episodes of a key, [steps, episodes]."""
         of = FUNCTIONS[self.function]
 
         def doubt(units: np.ndarray) -> np.ndarray:
@@ -237,7 +237,7 @@ class DriverTask:
         acted, log_probs, rewards, values = (torch.stack(column) for column in columns)
         ended = torch.zeros(self.steps, self.episodes, dtype=torch.bool)
         ended[-1] = True
-        # The episode is over then: the thesis's agent has so many steps and no more.
+        # Terminal, without bootstrapping: the thesis's agent has this many steps and no more.
         following = torch.cat([values, torch.zeros_like(values[:1])])
         flags = {"terminated": ended, "ended": ended, "active": torch.ones_like(ended)}
         return Rollout(list(states_seen), acted, log_probs, rewards, following, **flags, group=key.driver)
@@ -255,7 +255,7 @@ class DriverPlayer:
         self._policy = GaussianPolicy(task.function)
 
     def load(self, state: bytes) -> None:
-        """All weights."""
+        """Load all weights."""
         self._policy.load_state_dict(state_from(state))
 
     def play(self, key: DriverKey) -> Rollout:
@@ -264,7 +264,7 @@ class DriverPlayer:
 
 
 def merged(rollouts: Sequence[Rollout]) -> Rollout:
-    """All episodes of an update side by side, so that each is compared with all others."""
+    """All episodes of an update in one rollout, so that each is compared with all others."""
     steps = range(len(rollouts[0].rewards))
     names = ("actions", "log_probs", "rewards", "values", "terminated", "ended", "active")
     columns = {name: torch.cat([getattr(each, name) for each in rollouts], dim=1) for name in names}
@@ -273,17 +273,17 @@ def merged(rollouts: Sequence[Rollout]) -> Rollout:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What came out of a run.
+    """Outcome of a run.
 
     Attributes:
-        updates: after which the policy was measured.
-        errors: of the policy then, see `error_of`.
-        data: hash of everything that was collected, of all updates.
-        weights: hash of the networks in the end.
-        broadcast_seconds: of all updates together, like those that follow.
+        updates: after which the policy was evaluated.
+        errors: of the policy at those updates, see `error_of`.
+        data: hash of all collected data, over all updates.
+        weights: hash of the final networks.
+        broadcast_seconds: total over all updates, like the following.
         collect_seconds: see `Collector`.
         learn_seconds: of the learner.
-        replaced: workers that were lost and replaced.
+        replaced: number of lost workers that were replaced.
     """
 
     updates: list[int]
@@ -298,9 +298,9 @@ class Outcome:
 
 @torch.no_grad()
 def error_of(policy: GaussianPolicy, function: str) -> float:
-    """How far the policy's likeliest action is above the minimum, for all parameters and starts.
+    """How far the policy's likeliest action is above the minimum, over all parameters and starts.
 
-    The thesis measures so (section 4.2.3), but does not say from where the policy starts.
+    The thesis uses this measure (section 4.2.3) but does not state the policy's start points.
     """
     points = np.array([[start, parameter] for parameter in PARAMETERS for start in STARTS])
     found = policy.distribution(torch.from_numpy(points)).mean.numpy()
@@ -313,15 +313,15 @@ def train(
     task: DriverTask, seed: int, updates: int, kind: str = AUTO, workers: int = 1, address: str = "",
     tell: Callable[[], None] = lambda: None,
 ) -> Outcome:  # fmt: skip
-    """One run: collect, learn, now and then measure the policy against known minima.
+    """One run: collect, learn, and periodically evaluate the policy against known minima.
 
     Args:
         task: the episodes.
         seed: of networks and episodes.
         updates: training steps.
-        kind: of who collects, see `Collector`; the results do not depend on it.
+        kind: of workers, see `Collector`; the results do not depend on it.
         workers: their number.
-        address: of a cluster of Ray.
+        address: of a Ray cluster.
         tell: called after each update.
     """
     torch.set_num_threads(1)
@@ -333,7 +333,7 @@ def train(
     everything = hashlib.sha256()
     seconds = np.zeros(3)
     with Collector(task, kind, workers, address, share=None) as collector:
-        collector.collect(state_of(policy), task.keys(seed, 0))  # workers begin before the clock does
+        collector.collect(state_of(policy), task.keys(seed, 0))  # start the workers before timing
         for update in range(updates):
             rollouts = collector.collect(state_of(policy), task.keys(seed, update))
             begin = time.perf_counter()

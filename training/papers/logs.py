@@ -1,4 +1,4 @@
-"""What trainings of rows have left, as tables."""
+"""The logs and results of row trainings, as tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.papers.experiment import (
 from training.papers.rows import AGAIN, Steps
 from training.papers.runner import Result, Scale, Workplace
 
-#: Titles of plans by their names.
+#: Titles of plans by name.
 PLANS = {
     "greedy": "greedy", "taso": "TASO's search", "agent": "our agent",
     **{f"random {row}": f"random, {title}'s steps" for row, title in rows.TITLES.items()},
@@ -23,7 +23,7 @@ PLANS = {
 
 
 def of_rows(results: Results, *rows_and_graphs: str) -> dict[tuple[str, str, int], Result]:
-    """Results of trainings by row, graph and seed; those of a row, of a graph, or of both."""
+    """Training results by row, graph and seed; restricted to the given rows or graphs."""
     return {
         key[1:]: each
         for key, each in results.items()
@@ -32,7 +32,7 @@ def of_rows(results: Results, *rows_and_graphs: str) -> dict[tuple[str, str, int
 
 
 def log_of(results: Results, row: str, *columns: str) -> pd.DataFrame:
-    """Columns of the logs of a row's trainings; not a number where a row does not log one."""
+    """Columns of a row's training logs; NaN if a row does not log one."""
     found = []
     for (_, graph, seed), each in of_rows(results, row).items():
         log = pd.DataFrame(each["log"]).reindex(columns=["update", *columns])
@@ -41,20 +41,20 @@ def log_of(results: Results, row: str, *columns: str) -> pd.DataFrame:
 
 
 def even(log: pd.DataFrame, by: str = "graph") -> pd.DataFrame:
-    """As many epochs of each seed as the shortest training has; the clock ends some before others."""
+    """Cut the seeds to the epochs of the shortest training; the time limit ends some before others."""
     of_seed = log.groupby([by, "seed"], sort=False)
     shortest = of_seed["epoch"].transform("size").groupby(log[by]).transform("min")
     return log[of_seed.cumcount() < shortest]
 
 
 def last_fifth(log: pd.DataFrame) -> pd.DataFrame:
-    """Of the epochs of one graph's even seeds."""
+    """The last fifth of the epochs, after `even`."""
     epochs = sorted(log["epoch"].unique())
     return log[log["epoch"].isin(epochs[-max(1, len(epochs) // 5) :])]
 
 
 def random_of(results: Results) -> pd.DataFrame:
-    """By row whose steps it takes, and graph: what random play earns in the mean, and what greedy saves."""
+    """By row whose steps it takes, and graph: mean return of random play, and greedy's saving."""
     return frame(
         [
             (row, key[1], float(np.mean(gains)), each["gains"]["greedy"])
@@ -67,12 +67,12 @@ def random_of(results: Results) -> pd.DataFrame:
 
 
 def normalised(values: pd.Series[float]) -> pd.Series[float]:
-    """Between the least and the largest."""
+    """Scale to [0, 1] by the smallest and largest value."""
     return (values - values.min()) / max(1e-12, float(values.max() - values.min()))
 
 
 def trained(row: str, scale: Scale, place: Workplace) -> Runs:
-    """The trainings of a row on all graphs, and its rivals."""
+    """The trainings of a row on all graphs, with their rivals."""
     return {**rows.trainings(row, scale), **rows.rivals_on(scale)}
 
 

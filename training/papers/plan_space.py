@@ -1,6 +1,6 @@
-"""Whether further kinds of substitutions are worth having: `python -m training.papers.plan_space --help`.
+"""Whether further kinds of substitutions are worthwhile: `python -m training.papers.plan_space --help`.
 
-Which further decisions would give a search something to win that greedy search does not see.
+Finds additional decisions that would offer a search gains that greedy search misses.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from training.progress import progress_bar
 
 DECISIONS = Path(__file__).parent / "decisions"
 NOTHING = "nothing"  # the control: the same library, searched once more with other seeds
-LEAST_GAIN = 0.02  # of time, below the cheapest plan without the decision
+LEAST_GAIN = 0.02  # of time, relative to the cheapest plan without the decision
 LEAST_SHARE = 0.2  # of the graphs of a family
 EXECUTORS = ("eager", "onnxruntime", "openvino")
 #: In microseconds by price: first_us of the graph itself; chains_us of greedy search with chains, without the
-#: decision; best_us of the cheapest plan of all that has no step of it; with_us of the cheapest that has one,
-#: which of the control is the cheapest that it found, and not a number where there is none. steps: of it.
+#: decision; best_us of the cheapest plan of any search that has no step of it; with_us of the cheapest plan
+#: that has one (for the control: the cheapest that it found; NaN if there is none). steps: of the decision in
+#: it.
 COLUMNS = (
     "executor", "decision", "families", "graph", "first_us", "chains_us", "best_us", "with_us", "steps",
 )  # fmt: skip
 _ROUNDING = 1e-9
-_BLOCK = 0.25  # progress of the curriculum at which graphs have one block or two
-_DRAWS = 200  # for each graph that is asked for, at most
+_BLOCK = 0.25  # curriculum progress at which graphs have one or two blocks
+_DRAWS = 200  # maximum draws per requested graph
 _BY_SPLIT: dict[Split, tuple[str, ...]] = {
     "train": tuple(
         name for name in (*IMAGE_BLOCKS, *SEQUENCE_BLOCKS) if name not in {*HELD_OUT_FAMILIES, "fragment"}
@@ -56,7 +57,7 @@ def blocks(families: Sequence[str], graphs: int) -> Iterator[tuple[str, str, _C.
 
     Args:
         families: of `FAMILIES`.
-        graphs: so many of each at least; fewer where there are no more.
+        graphs: minimum per family; fewer if there are no more.
     """
     for split, of_split in _BY_SPLIT.items():
         wanted = set(families) & set(of_split)
@@ -82,15 +83,15 @@ def plans(
     seeds: Sequence[int],
     best: Plan | None = None,
 ) -> list[Plan]:
-    """What each search finds: greedy with chains, then restarts and iterated local search by each seed.
+    """The plan of each search: greedy with chains, then restarts and iterated local search for each seed.
 
     Args:
-        graph: what is planned.
+        graph: the graph to plan.
         library: the substitutions.
         cost: prices.
-        expansions: of each search, of which it ends.
+        expansions: limit of each search.
         seeds: of each searcher.
-        best: a plan that iterated local search goes on from, too.
+        best: a plan from which iterated local search is started as well.
     """
 
     def plan(searcher: str, seed: int = 0, first: Sequence[tuple[str, int]] = ()) -> Plan:
@@ -109,11 +110,11 @@ def plans(
 def ask(
     graph: _C.Graph, libraries: Mapping[str, _C.Library], cost: _C.CostModel, expansions: int, seeds: int
 ) -> list[tuple[str, float, float, float, float, int]]:
-    """Plan one graph without any decision, once more without (the control), and with each, alike.
+    """Plan one graph without any decision, again without (the control), and with each, all alike.
 
     Args:
-        graph: what is planned.
-        libraries: by decision; that without is `NOTHING`.
+        graph: the graph to plan.
+        libraries: by decision; the one without is `NOTHING`.
         cost: prices.
         expansions: of each search.
         seeds: of each searcher.
@@ -133,8 +134,8 @@ def ask(
         if decision != NOTHING:
             library = libraries[decision]
             own = {each for each in library.names if library.family(each) == decision}
-            # Searches of a larger library have other luck: a plan of theirs without the decision is one
-            # that the library had before.
+            # Searches of a larger library take other random paths: a plan of theirs that does not use the
+            # decision was available to the smaller library too, so it counts as one without.
             counted = [(sum(name in own for name, _ in steps), us) for us, steps in found[decision]]
             without = [us for us, _ in (*once, *found[NOTHING])] + [us for count, us in counted if not count]
             with_us, count = min(((us, count) for count, us in counted if count), default=(math.nan, 0))
@@ -143,18 +144,18 @@ def ask(
 
 
 def gains(found: pd.DataFrame) -> pd.Series[float]:
-    """What a decision saves, as a share of the cheapest plan without it; 0 where it saves nothing."""
+    """Saving of a decision, as a share of the cheapest plan without it; 0 if it saves nothing."""
     saved = (1 - found["with_us"] / found["best_us"]).fillna(0.0)
     return saved.where(saved > _ROUNDING, 0.0)
 
 
 def by_family(found: pd.DataFrame) -> pd.DataFrame:
-    """A row for each family: a graph with two families stands under both."""
+    """One row per graph and family: a graph with two families appears under both."""
     return found.assign(family=found["families"].str.split()).explode("family", ignore_index=True)
 
 
 def admitted(found: pd.DataFrame) -> list[str]:
-    """Families of which enough graphs speak for one decision."""
+    """Families in which enough graphs gain enough from a decision."""
     won = (gains(found) >= LEAST_GAIN).groupby(found["family"], sort=False).mean()
     return list(won[won >= LEAST_SHARE].index)
 
@@ -168,9 +169,9 @@ def main(
     executors: Annotated[str, typer.Option(help="By whose typical prices.")] = "eager",
     csv: CsvFile = None,
 ) -> None:
-    """Plan graphs with each decision of `training/papers/decisions` and without: nothing is timed.
+    """Plan graphs with and without each decision of `training/papers/decisions`; nothing is timed.
 
-    A decision is admitted where its steps save 2 % on a fifth of the graphs of a family, beyond the cheapest
+    A decision is admitted if its steps save 2 % on a fifth of the graphs of a family, beyond the cheapest
     plan that any search found without them. The control searches the same library once more.
 
     Example: python -m training.papers.plan_space --families gated_mlp,relations --csv plan_space.csv

@@ -1,4 +1,4 @@
-"""Plays policies on one graph from its beginning: what they gain, and the best plan that they found."""
+"""Plays policies on one graph from its start: their gains, and the best plan found."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from training.trainer import read_log
 
 Steps = list[tuple[str, int]]
 
-#: Episodes of a policy that are drawn; one more plays what is likeliest, or is drawn as well where nothing
-#: is. The number is fixed beforehand, and rivals that draw have as many.
+#: Sampled episodes per policy; one more takes the likeliest steps, or is sampled too if the policy has none.
+#: The number is fixed in advance, and random rivals get the same number.
 DRAWN = 16
 
 
 class UniformCandidates:
-    """Takes any candidate of the core, each alike; it stops where there is none.
+    """Chooses uniformly from the core's candidates; stops only if there are none.
 
     Args:
         has_macros: whether classes of locations are candidates too.
     """
 
-    has_likeliest = False  # all are alike: without noise it would always take the first
+    has_likeliest = False  # uniform: without noise it would always take the first candidate
 
     def __init__(self, has_macros: bool) -> None:
         self.has_macros = has_macros
@@ -62,16 +62,16 @@ class UniformCandidates:
 def played(
     graph: _C.Graph, cost: _C.CostModel, choosers: Sequence[Any], config: Config
 ) -> tuple[Result, Rollout]:
-    """What a policy does from the beginning of a graph, and the rollout of its drawn episodes.
+    """Play a policy from the start of a graph; returns its results and the rollout of its sampled episodes.
 
-    Gains are shares of the first predicted time, of the best graph met; the plan of a policy is the best
-    prefix of all episodes.
+    Gains are those of the best graph visited, as shares of the first predicted time; the plan of a policy is
+    the best prefix over all episodes.
 
     Args:
-        graph: where all episodes begin.
+        graph: where all episodes start.
         cost: prices.
         choosers: two of the same policy, see `training.episodes.play.CandidateChooser`: the first plays the
-            likeliest episode, or one more drawn one, the second those that are drawn.
+            likeliest episode or one more sampled one, the second the sampled ones.
         config: seed, max_steps, reward.
     """
     envs = []
@@ -103,7 +103,7 @@ def played(
 
 
 def costs_along(graph: _C.Graph, cost: _C.CostModel, steps: Steps) -> list[float]:
-    """Predicted microseconds before the first step and after each."""
+    """Predicted microseconds before the first step and after each step."""
     library = load_library()
     state = _C.RewriteState(graph, library, cost)
     found = [state.metrics["time_us"]]
@@ -115,13 +115,13 @@ def costs_along(graph: _C.Graph, cost: _C.CostModel, steps: Steps) -> list[float
 
 
 def gain_of(graph: _C.Graph, cost: _C.CostModel, steps: Steps) -> float:
-    """Share of the first predicted time that a plan saves."""
+    """Saving of a plan, as a share of the first predicted time."""
     along = costs_along(graph, cost, steps)
     return 1.0 - along[-1] / along[0]
 
 
 def best_prefix(graph: _C.Graph, cost: _C.CostModel, episodes: Sequence[Steps]) -> Steps:
-    """The cheapest graph that any of the episodes passed, as the steps to it."""
+    """The steps to the cheapest graph visited in any of the episodes."""
     best, least = [], float("inf")
     for steps in episodes:
         along = costs_along(graph, cost, steps)
@@ -132,9 +132,9 @@ def best_prefix(graph: _C.Graph, cost: _C.CostModel, episodes: Sequence[Steps]) 
 
 
 def env_step_ms(graph: _C.Graph, cost: _C.CostModel, steps: Steps) -> float:
-    """Processor time of a step of the environment alone, without observing it or asking a network.
+    """Processor time of a step of the environment alone, without observations or networks.
 
-    Not a number for a plan without steps.
+    NaN for a plan without steps.
     """
     library = load_library()
     env = _C.VecRewriteEnv([graph], library, cost, has_macros=False, max_steps=len(steps) + 1)
@@ -152,11 +152,11 @@ def env_step_ms(graph: _C.Graph, cost: _C.CostModel, steps: Steps) -> float:
 
 
 def imagined_step_ms(trainer: DreamTrainer, generator: torch.Generator, batch: int) -> float:
-    """Processor time of one imagined step, of so many episodes together."""
+    """Processor time of one imagined step, for a batch of episodes."""
     config = trainer.config
     trainer.config = dataclasses.replace(config, dream_batch=batch)
     try:
-        trainer.dream(generator)  # the first does more than the others
+        trainer.dream(generator)  # warm-up: the first call does more than the others
         began = time.process_time()
         steps = trainer.dream(generator).num_steps
         return 1e3 * (time.process_time() - began) / steps
@@ -165,7 +165,7 @@ def imagined_step_ms(trainer: DreamTrainer, generator: torch.Generator, batch: i
 
 
 def _aligned(series: Mapping[str, list[tuple[int, float]]]) -> dict[str, list[float]]:
-    """Values by name, one for each update; not a number where an update did not log one."""
+    """Values by name, one per update; NaN if an update did not log one."""
     updates = sorted({update for line in series.values() for update, _ in line})
     known = {name: dict(line) for name, line in series.items()}
     told = {name: [line.get(update, math.nan) for update in updates] for name, line in known.items()}
@@ -173,10 +173,10 @@ def _aligned(series: Mapping[str, list[tuple[int, float]]]) -> dict[str, list[fl
 
 
 def evaluated(trainer: RealTrainer | DreamTrainer, name: str) -> Result:
-    """Play the policy of a training that has ended.
+    """Play the policy of a finished training.
 
-    Of a world model, "foretold" is what it says that each drawn episode gains, from its beginning and actions
-    alone, and "real" what the same episodes gained by the reward of the training.
+    For a world model, "foretold" is its prediction of each sampled episode's return, from the start state and
+    the actions alone; "real" is the actual return of the same episodes under the training's reward.
     """
     graph, cost = graph_of(name), cost_of(trainer.prices)
     trainer.controller.eval()

@@ -1,6 +1,6 @@
-"""The table of everything that can be reproduced, the command, and the report of what was made.
+"""The table of reproducible experiments, the command line, and the report.
 
-A section of the report is made of the data in the folder alone, `NAME*.csv` and `NAME.json`.
+A section of the report is made from the data in the folder alone, `NAME*.csv` and `NAME.json`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from training.papers.runner import (
 )
 from training.papers.throughput import THROUGHPUT
 
-#: By the name of the table or figure; another experiment is another row.
+#: By the name of the table or figure. To add an experiment, add an entry.
 EXPERIMENTS: Mapping[str, Experiment] = {
     "table4.1": searches.TABLE_4_1,
     "fig4.1": latencies.FIGURE_4_1,
@@ -56,15 +56,15 @@ EXPERIMENTS: Mapping[str, Experiment] = {
 }
 OF_ROWS = tuple(name for name, each in EXPERIMENTS.items() if each.is_of_rows)
 REPORT, MADE = "REPORT.md", "made.json"
-#: Kinds of workers of distributed runs: those of this process would not be distributed.
+#: Kinds of workers of distributed runs; workers in this process would not be distributed.
 _SEVERAL = tuple(each for each in KINDS if each != "in_process")
 
 
 def reproduce(names: Sequence[str], scale: Scale, place: Workplace) -> Path:
-    """Make the runs of some experiments, keep their data, and draw them; the report.
+    """Run some experiments, store their data and draw them; returns the path of the report.
 
-    The other sections of a report that is there stay. Each says which command made it, so that experiments
-    may differ in scale.
+    Other sections of an existing report are kept. Each section states the command that made it, so
+    experiments may differ in scale.
     """
     runs = {name: EXPERIMENTS[name].runs(scale, place) for name in names}
     make_all([run for each in runs.values() for run in each.values()], place)
@@ -72,7 +72,7 @@ def reproduce(names: Sequence[str], scale: Scale, place: Workplace) -> Path:
         results = {key: read(run, place.out) for key, run in runs[name].items()}
         write(EXPERIMENTS[name].collect(results, scale), name, place.out)
         every = [read(run, place.out) for run in with_needs(list(runs[name].values()))]
-        # Whether more seeds would be more runs.
+        # Find out whether the number of seeds changes the runs.
         more = EXPERIMENTS[name].runs(dataclasses.replace(scale, seeds=scale.seeds + 1), place)
         told = {
             "command": _command(name, scale, place, has_seeds=more != runs[name]),
@@ -88,7 +88,7 @@ def draw(names: Sequence[str], data: Path, out: Path) -> Path:
     """Draw experiments from the data in a folder, and put their sections into the report of `out`.
 
     Raises:
-        FileNotFoundError: there are no data of one.
+        FileNotFoundError: the data of an experiment are missing.
     """
     path = out / REPORT
     with lock(out, "report"):
@@ -115,7 +115,7 @@ def _keep_made(folder: Path, told: Mapping[str, Any]) -> None:
 
 
 def _told(made: Mapping[str, Any]) -> str:
-    """How a section was made."""
+    """A description of how a section was made."""
     if not made:
         return "How it was made was not noted."
     where = "; and on ".join(made["machines"])
@@ -126,13 +126,13 @@ def _told(made: Mapping[str, Any]) -> str:
 
 
 def _sections(report: str) -> dict[str, str]:
-    """The sections of a report by the names of their experiments."""
+    """Split a report into sections by experiment name."""
     parts = re.split(r"^## ([^:\n]+):", report, flags=re.MULTILINE)[1:]
     return {name: f"## {name}:{text.rstrip()}\n" for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def _command(name: str, scale: Scale, place: Workplace, has_seeds: bool) -> str:
-    """The command that makes a section again."""
+    """The command that reproduces a section."""
     told = f"python training/reproduce.py {name} --share {scale.share:g}"
     told += f" --seeds {scale.seeds}" * has_seeds
     if EXPERIMENTS[name].is_of_rows:
@@ -207,7 +207,7 @@ def main(
 
 
 def _refuse(names: Sequence[str], graphs: Sequence[str], minutes: float, collector: str, ray: str) -> None:
-    """Refuse arguments that would be ignored, or that need what is not there."""
+    """Refuse arguments that would be ignored or that need something that is missing."""
     if ray and collector != "ray":
         raise typer.BadParameter("--ray is the address for --collector ray")
     if collector == "ray" and importlib.util.find_spec("ray") is None:
@@ -220,14 +220,14 @@ def _refuse(names: Sequence[str], graphs: Sequence[str], minutes: float, collect
 
 
 def _names(given: str) -> list[str]:
-    """Those between commas, each once."""
+    """Split a comma-separated list and drop duplicates."""
     if given and not given.strip(" ,"):
         raise typer.BadParameter(f"no graph given; there are: {', '.join(TRAINABLE)}")
     return list(dict.fromkeys(filter(None, (name.strip() for name in given.split(",")))))
 
 
 def _known(given: list[str], known: Sequence[str], kind: str) -> list[str]:
-    """What was given, refused where there is none of that name."""
+    """Check names against those that are known."""
     if unknown := [name for name in given if name not in known]:
         raise typer.BadParameter(f"there is no {kind} {', '.join(unknown)}; there are: {', '.join(known)}")
     return given

@@ -1,4 +1,4 @@
-"""Trainings of rows on one graph, what comes of their policies, and what needs no training beside them."""
+"""Trainings of rows on one graph, the results of their policies, and rivals that need no training."""
 
 from __future__ import annotations
 
@@ -43,32 +43,32 @@ from training.scores.world_model_scores import episode_gains
 from training.train import trainer_of
 from training.trainer import STATE
 
-EXECUTOR = "eager"  # whose prices are the rewards
+EXECUTOR = "eager"  # its prices are the rewards
 CPU, GPU = "cpu", "cuda"
-#: Beside the defaults of runs on one graph.
+#: In addition to the defaults of runs on one graph.
 SETTINGS: dict[str, dict[str, Any]] = {
     "mf": {"max_steps": 50},
     "wm": {"max_steps": 50, "model_batches": 12, "dream_batch": 128, "dream_updates": 5},
 }
 TITLES = {"mf": "MF", "wm": "WM"}
-UPDATES = 400  # of a training, in full
-REWARD_UPDATES = 100  # of one for each reward: a quarter, as theirs (500 epochs of 2,000)
+UPDATES = 400  # of a full training
+REWARD_UPDATES = 100  # of a training per reward: a quarter, like theirs (500 epochs of 2,000)
 DREAM_UPDATES = 100  # of a policy for each temperature
-LEAST = 4  # two of a world model's only collect at random
+LEAST = 4  # minimum number of updates; the first two of a world model only collect at random
 TEMPERATURES = (0.1, 0.5, 0.75, 1.0, 1.2, 1.5, 1.75, 2.0, 2.5, 3.0)
 ALPHAS = tuple(tenths / 10 for tenths in range(11))
-#: Points of the grid that have a name in the dissertation, so that both are one run.
+#: Points of the grid that have a name in the dissertation, so that both use one run.
 NAMED = {0.1: "R3", 0.5: "R4", 0.8: "R1", 1.0: "R5"}
 OUR_REWARD = "best_so_far"
 REWARDS = ("R1", "R2", "R3", "R4", "R5", OUR_REWARD)
 #: TASO's budget in the dissertation, its alpha, and the expansions of the agent.
 TASO_STEPS, TASO_ALPHA, AGENT_STEPS = 50_000, 1.05, 2_000
 ORIGINAL, AGAIN = "original", "original again"
-ROUNDS, ROUND_S = 9, 0.25  # of which each gives one median for each plan; seconds for each plan
+ROUNDS, ROUND_S = 9, 0.25  # each round gives one median per plan; seconds per plan
 
 
 def config_of(row: str, graph: str, **given: Any) -> Config:
-    """How a row is trained on a graph."""
+    """The training configuration of a row on a graph."""
     return Config.of_row(row, **{"graph": graph, **given, **SETTINGS[row]})
 
 
@@ -80,7 +80,7 @@ def _of_training(row: str, graph: str, device: str, reward: str, minutes: float,
 def trainer_in(
     folder: Path, *, row: str, graph: str, seed: int, updates: int, reward: str, device: str, minutes: float
 ) -> RealTrainer | DreamTrainer:
-    """The training of a run, as far as it has gone."""
+    """Open the training of a run, resuming it if it was started before."""
     config = config_of(row, graph, seed=seed, updates=updates, reward=reward, minutes=minutes)
     prices = typical_prices(EXECUTOR, device)
     resume = (folder / STATE).exists()
@@ -89,7 +89,7 @@ def trainer_in(
 
 @kind(_of_training)
 def training(work: Work, **given: Any) -> Result:
-    """Trains one row on one graph and plays the policy that came out; a run that was killed goes on."""
+    """Train one row on one graph and play the resulting policy; an interrupted run is resumed."""
     trainer = trainer_in(work.folder, **given)
     for _ in trainer.updates():
         pass
@@ -104,7 +104,7 @@ def _of_rivals(device: str, **others: Any) -> str:
 
 @kind(_of_rivals)
 def rivals(work: Work, graph: str, seed: int, taso_steps: int, device: str) -> Result:
-    """What needs no training: greedy and TASO's search, the agent of the package, and random play."""
+    """Rivals without training: greedy and TASO's search, the shipped agent, and random play."""
     first, library = graph_of(graph), load_library()
     cost = cost_of(typical_prices(EXECUTOR, device))
     plans: dict[str, Steps] = {}
@@ -114,9 +114,9 @@ def rivals(work: Work, graph: str, seed: int, taso_steps: int, device: str) -> R
                 "searcher": name,
                 "executor": EXECUTOR,
                 "alpha": TASO_ALPHA,
-                "budget_ms": 600_000.0,  # expansions are what ends a search
+                "budget_ms": 600_000.0,  # not binding: the limit is in expansions
                 "budget_steps": steps,
-                "on_error": "raise",  # another searcher's plan is not the agent's
+                "on_error": "raise",  # a fallback searcher's plan would not be the agent's
             }
         )
         searcher = searcher_table.module_of(name).make_searcher(options, library)
@@ -136,12 +136,12 @@ def rivals(work: Work, graph: str, seed: int, taso_steps: int, device: str) -> R
 
 @kind()
 def dreamt(work: Work, temperature: float, updates: int, base: tuple[tuple[str, Any], ...]) -> Result:
-    """A new policy, trained in a world model that is done, at one temperature; then both are scored.
+    """Train a new policy in a finished world model at one temperature, then score both.
 
-    "foretold" and "real" are of the same episodes, which the policy that came out has played.
+    "foretold" and "real" are returns of the same episodes, played by the resulting policy.
 
     Raises:
-        FileNotFoundError: the folder of the training is not there any more.
+        FileNotFoundError: the folder of the training no longer exists.
     """
     given = dict(base)
     if not (work.folders[0] / STATE).exists():
@@ -166,10 +166,10 @@ def dreamt(work: Work, temperature: float, updates: int, base: tuple[tuple[str, 
 
 @kind(lambda **given: f"{measured(executor=EXECUTOR)} {ROUNDS} {ROUND_S}", measures=True)
 def latency(work: Work, graph: str, names: Sequence[str]) -> Result:
-    """Times of all plans on one graph, in both executors: the median of each round, of calls in turns.
+    """Time all plans on one graph in both executors: the median of each round of alternating calls.
 
-    "original again" is the original graph once more, which says how much two measurements of a graph differ.
-    "same" names, by plan, an earlier one that leads to the same graph and was measured in its place.
+    "original again" is the original graph once more, which shows how much two measurements of a graph differ.
+    "same" maps a plan to an earlier one that leads to the same graph and was measured in its place.
 
     Args:
         work: needs the rivals, then the trainings.
@@ -203,10 +203,10 @@ def latency(work: Work, graph: str, names: Sequence[str]) -> Result:
 
 
 def ratios(found: Result, executor: str, plan: str) -> list[float]:
-    """Time of the original by that of a plan, in each round; above 1 is faster.
+    """Speed-up of a plan over the original in each round; above 1 is faster.
 
-    The original's is the mean of its two, except against itself once more; 1 for a plan that leaves the
-    original as it is.
+    The original's time is the mean of its two measurements, except for "original again"; a plan that leaves
+    the original unchanged has 1.
     """
     of_all = found["milliseconds"][executor]
     own = found["same"].get(plan, plan)
@@ -219,13 +219,13 @@ def ratios(found: Result, executor: str, plan: str) -> list[float]:
 
 
 def training_of(row: str, graph: str, seed: int, scale: Scale, **given: Any) -> Run:
-    """A training by the arguments of a scale."""
+    """A training with the arguments of a scale."""
     usual = {"updates": scale.steps(UPDATES, LEAST), "reward": OUR_REWARD, "device": CPU}
     return training(row=row, graph=graph, seed=seed, minutes=scale.minutes, **{**usual, **given})
 
 
 def trainings(row: str, scale: Scale, *graphs: str) -> Runs:
-    """Those of a row on some graphs, or on all of the scale; by ("row", row, graph, seed)."""
+    """Trainings of a row on some graphs, or on all of the scale; by ("row", row, graph, seed)."""
     return {
         ("row", row, graph, seed): training_of(row, graph, seed, scale)
         for graph in graphs or trained_on(scale)
@@ -243,7 +243,7 @@ def rivals_on(scale: Scale, *graphs: str, device: str = CPU) -> Runs:
 
 
 def latencies(scale: Scale, place: Workplace) -> Runs:
-    """By ("latency", graph), with all that they are of; the plans of both rows are measured in turns."""
+    """By ("latency", graph), with all runs they need; the plans of both rows are measured alternately."""
     every = {**trainings("mf", scale), **trainings("wm", scale), **rivals_on(scale)}
     for graph in trained_on(scale):
         own = {f"{key[1]} {key[3]}": run for key, run in every.items() if key[0] == "row" and key[2] == graph}
@@ -254,7 +254,7 @@ def latencies(scale: Scale, place: Workplace) -> Runs:
 
 
 def on_gpu(scale: Scale) -> Runs:
-    """On the toy BERT with typical prices of a GPU as rewards; by (`GPU`, ...)."""
+    """On the toy BERT with typical GPU prices as rewards; by (`GPU`, ...)."""
     graph = bert(scale)
     found: dict[Any, Run] = {(GPU, "rivals", graph): rivals_on(scale, graph, device=GPU)["rivals", graph]}
     for row, seed in itertools.product(TITLES, range(scale.seeds)):
@@ -290,6 +290,6 @@ def by_temperature(scale: Scale) -> Runs:
 
 
 def updates_made(results: Iterable[Result]) -> str:
-    """How many updates trainings have really made; their time may have ended before."""
+    """The actual number of updates of trainings; the time limit may have ended them early."""
     made = [int(max(each["log"]["update"], default=0)) for each in results]
     return f"{min(made)}" if min(made) == max(made) else f"{min(made)} to {max(made)}"

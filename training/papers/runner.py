@@ -1,4 +1,4 @@
-"""Runs of experiments: functions whose results are kept as JSON files, so that none is made twice."""
+"""Experiment runs: functions with results cached in JSON files, so that no run is made twice."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from training.device.prices import typical_prices
 from training.progress import progress_bar
 
 RUNS = "runs"  # folder of the files
-MEASURING = "measuring"  # the lock of what is timed
+MEASURING = "measuring"  # lock held during timing
 MEASURED = ("torch", "onnxruntime")  # the packages of `EXECUTORS`
 EXECUTORS = ("eager", "onnxruntime")
-MINUTES = 30.0  # most of one training of a row
+MINUTES = 30.0  # limit for one training of a row
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 Result = dict[str, Any]
-"""What a run leaves: anything JSON can hold."""
+"""Result of a run: any JSON value."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How much of an experiment is made.
+    """The size of an experiment.
 
     Attributes:
-        share: of the paper's steps, of training or of search.
+        share: of the paper's training or search steps.
         seeds: runs of each setting.
-        graphs: that rows are trained on; by default those of the share.
-        minutes: most of one training of a row.
+        graphs: to train rows on; by default those of the share.
+        minutes: limit for one training of a row.
     """
 
     share: float
@@ -55,18 +55,18 @@ class Scale:
     minutes: float = MINUTES
 
     def steps(self, of_paper: int, least: int = 10) -> int:
-        """Steps in place of those of the paper."""
+        """The paper's number of steps, scaled."""
         return max(least, round(self.share * of_paper))
 
 
 @dataclasses.dataclass(frozen=True)
 class Workplace:
-    """Where and by whom runs are made.
+    """Where runs are made, and by which workers.
 
     Attributes:
         out: folder.
-        jobs: runs at the same time.
-        collector: kind of the workers of distributed runs.
+        jobs: number of concurrent runs.
+        collector: kind of workers of distributed runs.
         ray: address of a cluster for them.
     """
 
@@ -78,10 +78,11 @@ class Workplace:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What the function of a run is given beside its arguments.
+    """What a run's function receives in addition to its arguments.
 
     Attributes:
-        folder: for a training that goes on after a kill; kept as long as the run's file has its name.
+        folder: for a training that can be resumed after a kill; kept as long as the run's file keeps its
+            name.
         needed: results of the runs that it needs.
         folders: of these runs.
     """
@@ -93,14 +94,15 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A function of which runs are made; calling it describes a run, and makes none.
+    """A function that can be run; calling the kind describes a run without executing it.
 
     Attributes:
-        name: of its module, and its own there.
-        function: of a `Work` and keyword arguments that JSON can hold.
-        depends: of the arguments: what results depend on beside them (prices, versions, data).
-        is_measurement: its times are of interest, so that no other run is made meanwhile.
-        in_own_process: made in a new process of one thread: threads of one runtime slow another one down.
+        name: the function's module and name.
+        function: takes a `Work` and keyword arguments that JSON can represent.
+        depends: maps the arguments to what results depend on in addition (prices, versions, data).
+        is_measurement: whether it measures times, so that no other run may be made concurrently.
+        in_own_process: whether it needs a new process with one thread: threads of one runtime slow down
+            another.
     """
 
     name: str
@@ -110,18 +112,18 @@ class Kind:
     in_own_process: bool
 
     def __call__(self, *needs: Run, **given: Any) -> Run:
-        """A run."""
+        """Describe a run."""
         return Run(self.name, tuple(sorted(given.items())), needs)
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run; equal ones are one.
+    """A run; equal ones are the same run.
 
     Attributes:
         name: module and name of its kind.
         given: its arguments.
-        needs: runs whose results it reads; they are made before.
+        needs: runs whose results it reads; they are made first.
     """
 
     name: str
@@ -130,13 +132,13 @@ class Run:
 
     @property
     def kind(self) -> Kind:
-        """What it is a run of."""
+        """The kind with this run's name."""
         found: Kind = pkgutil.resolve_name(self.name)
         return found
 
     @property
     def title(self) -> str:
-        """For people, and the beginning of the name of its file."""
+        """Human-readable title, and the prefix of its file name."""
         told = [str(value) for _, value in self.given if isinstance(value, str | int | float)]
         return "-".join([self.name.partition(":")[2], *filter(None, told)]).replace(" ", "")[:100]
 
@@ -148,7 +150,7 @@ def kind(
     measures: bool = False,
     own_process: bool = False,
 ) -> Callable[[Callable[..., Result]], Kind]:
-    """Makes a function a `Kind`, whose attributes these are; by default its name is the function's."""
+    """Decorator that makes a function a `Kind` with these attributes; the name defaults to the function's."""
 
     def made(function: Callable[..., Result]) -> Kind:
         place = f"{function.__module__}:{name or function.__name__}"
@@ -158,32 +160,32 @@ def kind(
 
 
 def priced(*packages: str, executor: str = "eager", device: str = "cpu", **others: Any) -> str:
-    """What results depend on: the library, the prices of an executor, and versions of packages."""
+    """Dependencies of results on the library, the prices of an executor and versions of packages."""
     del others
     return f"{load_library().hash} {typical_prices(executor, device).to_json()} {versions(*packages)}"
 
 
 def measured(**given: Any) -> str:
-    """What times of graphs depend on."""
+    """Dependencies of graph times."""
     return priced(*MEASURED, **given)
 
 
 def path_of(run: Run, out: Path) -> Path:
-    """The file of a run, named by all that its results depend on.
+    """The file of a run; its name hashes everything that the results depend on.
 
-    PyTorch's version is among it, the processor where it measures, and what came of the runs that it needs:
-    before these are made it has another file, which nobody writes.
+    This includes PyTorch's version, the processor for measurements, and the results of the runs that it
+    needs: before those are made the path is a different one, which is never written.
     """
     given = dict(run.given)
     told = [run.name, given, run.kind.depends(**given), torch.__version__, _digests(run.needs, out)]
     if run.kind.is_measurement:
-        told.append(cpu_name())  # times of two machines make no ratio
+        told.append(cpu_name())  # times from two machines are not comparable
     code = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:10]
     return out / RUNS / f"{run.title}-{code}.json"
 
 
 def folder_of(run: Run, out: Path) -> Path:
-    """Where a run keeps what it has not ended."""
+    """Folder for the state of an unfinished run."""
     path = path_of(run, out)
     return path.with_name(path.name.removesuffix(".json"))
 
@@ -194,11 +196,11 @@ def _digests(runs: Sequence[Run], out: Path) -> list[str]:
 
 
 def read(run: Run, out: Path) -> Result:
-    """The result of a run that has ended; under "made": its machine, seconds, and share of a core.
+    """The result of a finished run; "made" holds its machine, seconds and CPU share.
 
     Raises:
         OptionsError: its file is damaged.
-        FileNotFoundError: it has not been made.
+        FileNotFoundError: the run has not been made.
     """
     path = path_of(run, out)
     try:
@@ -211,7 +213,7 @@ def read(run: Run, out: Path) -> Result:
 
 
 def with_needs(runs: Sequence[Run]) -> list[Run]:
-    """Runs and all that they need, each once, those that are needed first."""
+    """Runs and their transitive dependencies in topological order, without duplicates."""
     ordered: dict[Run, None] = {}
     for run in runs:
         ordered |= dict.fromkeys([*with_needs(run.needs), run])
@@ -219,7 +221,7 @@ def with_needs(runs: Sequence[Run]) -> list[Run]:
 
 
 def make_all(runs: Sequence[Run], place: Workplace) -> None:
-    """Make all runs that are not there, with a progress bar."""
+    """Make all missing runs, with a progress bar."""
     todo = [run for run in with_needs(runs) if not path_of(run, place.out).exists()]
     with progress_bar() as progress:
         bar = progress.add_task("runs", total=max(1, len(todo)))
@@ -230,7 +232,7 @@ def make_all(runs: Sequence[Run], place: Workplace) -> None:
                     for future in as_completed(futures):
                         future.result()
                         progress.update(bar, advance=1, description="several runs")
-                except BaseException:  # Ctrl-C among them: what waits is not begun
+                except BaseException:  # including Ctrl-C: pending runs are cancelled
                     pool.shutdown(cancel_futures=True)
                     raise
         for run in todo:
@@ -241,16 +243,16 @@ def make_all(runs: Sequence[Run], place: Workplace) -> None:
 
 
 def _ready(todo: Sequence[Run], place: Workplace) -> list[Run]:
-    """What may be made at the same time now: what it needs is there. Nothing with one job."""
+    """Runs that can be made concurrently now, because their dependencies exist. Empty with one job."""
     left = [run for run in todo if not run.kind.is_measurement and not path_of(run, place.out).exists()]
     found = [run for run in left if all(path_of(need, place.out).exists() for need in run.needs)]
     return found if place.jobs > 1 else []
 
 
 def make(run: Run, out: Path) -> None:
-    """Make one run and keep it, unless another command has made it meanwhile.
+    """Make one run and store its result, unless another command has made it meanwhile.
 
-    All of them compute on one thread, as workers do. Commands that share a folder wait for each other's run,
+    All runs compute on one thread, as workers do. Commands that share a folder wait for each other's runs,
     and no two of them measure at the same time.
     """
     path = path_of(run, out)
@@ -271,7 +273,7 @@ def make(run: Run, out: Path) -> None:
 
 
 def lock(out: Path, name: str) -> FileLock:
-    """What only one process does at a time in a folder of experiments; others wait."""
+    """Lock for what only one process may do at a time in a folder of experiments; others wait."""
     folder = out / RUNS / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     return FileLock(folder / name)
@@ -279,16 +281,16 @@ def lock(out: Path, name: str) -> FileLock:
 
 @contextlib.contextmanager
 def new_processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """New processes; they end with this one."""
+    """New processes, which end with this one."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count, mp_context=context, initializer=end_with_parent) as pool:
         yield pool
 
 
 def in_own_process(run: Run, work: Work) -> Result:
-    """What the function of a run returns in a new process of one thread."""
+    """Call the function of a run in a new process with one thread; returns its result."""
     before = {name: os.environ.get(name) for name in _ONE_THREAD}
-    os.environ.update(_ONE_THREAD)  # what a new process begins with
+    os.environ.update(_ONE_THREAD)  # inherited by new processes
     try:
         with new_processes(1) as pool:
             return pool.submit(_call, run, work).result()
@@ -306,13 +308,13 @@ def _call(run: Run, work: Work) -> Result:
 
 
 def this_machine() -> str:
-    """What runs are made on, in words."""
+    """Description of the machine that makes the runs."""
     cores = num_usable_cores()
     return f"{cores} {'core' if cores == 1 else 'cores'} of an {cpu_name()}, PyTorch {torch.__version__}"
 
 
 def versions(*packages: str) -> str:
-    """Of packages, those that are installed."""
+    """Versions of the packages that are installed."""
     found = []
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -321,5 +323,5 @@ def versions(*packages: str) -> str:
 
 
 def minutes_of(results: Sequence[Mapping[str, Any]]) -> float:
-    """That some runs took together; of one that was killed, the last part counts."""
+    """Total minutes of some runs; for one that was killed, only the last part counts."""
     return sum(float(each["made"]["seconds"]) for each in results) / 60

@@ -1,4 +1,4 @@
-"""Table 4.1 and figure 4.2 of the dissertation: the graphs, and what TASO's search finds. Nothing is run."""
+"""Table 4.1 and figure 4.2 of the dissertation: the graphs, and TASO's search on them. Nothing is run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from training.papers.graphs import GRAPHS, LIBRARIES, OURS, SMALL, TASO, graph_o
 from training.papers.runner import Result, Scale, Work, Workplace, kind, priced
 from training.papers.stats import mean_text
 
-PATIENCE_MS = 600_000.0  # a safeguard: what ends a search is its number of steps
-#: Standard deviation of the logarithm of a price of an operator. TASO measures its prices at the start of
-#: each run, so that its runs differ; ours are fixed, and differ by this.
+PATIENCE_MS = 600_000.0  # a safeguard: searches are limited by their number of steps
+#: Standard deviation of the logarithm of an operator's price. TASO measures its prices at the start of each
+#: run, so its runs differ; our prices are fixed and vary by this noise.
 NOISE = 0.05
-#: Expansions after which plans are scored, beside the last.
+#: Expansions after which plans are scored, in addition to the last.
 BUDGETS = (10, 30, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000)
 STEPS = 50_000
 #: Searcher, alpha, rules.
@@ -32,7 +32,7 @@ MAIN = ("taso", 1.05, OURS)
 
 
 def properties_of(graph: _C.Graph) -> dict[str, int]:
-    """What a graph consists of, and in how many places substitutions of both libraries fit."""
+    """Contents of a graph, and the number of locations where substitutions of both libraries match."""
     nodes = {node: graph.node(node) for node in graph.topological_order()}
     operators = {node: entry for node, entry in nodes.items() if entry["op"] not in ("Input", "Weight")}
     layers = [entry for entry in operators.values() if COST_CLASSES[entry["op"]].lower() == "contraction"]
@@ -75,7 +75,7 @@ def properties(work: Work, graph: str) -> Result:
 
 
 def prices(executor: str, seed: int) -> _C.CostModel:
-    """Typical prices of one thread, the same on every machine; those of other seeds than 0 are disturbed."""
+    """Typical prices of one thread, the same on every machine; seeds other than 0 add noise."""
     if seed == 0:
         return cost_model(executor, threads=1)
     rng = np.random.default_rng(seed)
@@ -88,7 +88,7 @@ def found_by(
     graph: str, searcher: str, steps: int, alpha: float = 1.05, rules: str = OURS, executor: str = "eager",
     seed: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """What a search of the core gives back after at most so many expansions."""
+    """Result of a search of the core with at most this many expansions."""
     return _C.search(
         graph_of(graph),
         library(rules),
@@ -102,7 +102,7 @@ def found_by(
 
 @kind(_of_rules)
 def search(work: Work, graph: str, searcher: str, steps: int, alpha: float, rules: str, seed: int) -> Result:
-    """One search; plans are scored by prices that nothing has disturbed: by others they would look better."""
+    """One search; plans are scored with noise-free prices: their own noisy prices would flatter them."""
     cost = prices("eager", 0)
     first = cost.metrics(graph_of(graph))["time_us"]
     budgets = [*(each for each in BUDGETS if each < steps), steps]
@@ -147,7 +147,7 @@ def _properties_shown(data: Data) -> Shown:
 
 
 def _search_runs(scale: Scale, place: Workplace) -> Runs:
-    # Undisturbed prices for a single run; of several each is drawn.
+    # A single run uses noise-free prices; several runs each draw theirs.
     seeds = range(1) if scale.seeds == 1 else range(1, scale.seeds + 1)
     return {
         (name, *who, seed): search(

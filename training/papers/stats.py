@@ -1,4 +1,4 @@
-"""Intervals of the mean and of the median over few runs, and tests between them."""
+"""Confidence intervals of mean and median over few runs, and significance tests between them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONFIDENCE = 0.95
 
 
 def half_width(values: ArrayLike) -> float:
-    """Of the interval of a mean, by Student's distribution; 0 for one value or equal ones."""
+    """Half width of the mean's confidence interval, by Student's t; 0 for one value or equal values."""
     given = np.asarray(values, dtype=float)
     if len(given) < 2:
         return 0.0
@@ -25,15 +25,15 @@ def half_width(values: ArrayLike) -> float:
 
 
 def interval(values: ArrayLike) -> tuple[float, float]:
-    """Of a mean, as seaborn asks for it."""
+    """Confidence interval of a mean, in seaborn's format."""
     mean, half = float(np.mean(np.asarray(values, dtype=float))), half_width(values)
     return mean - half, mean + half
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The median and its interval: two of the values, by the binomial distribution of how many lie below.
+    """The median and its interval: two order statistics, by the binomial distribution of ranks.
 
-    Below six values none is as sure as `CONFIDENCE`: then they are the least and the largest.
+    With fewer than six values no interval reaches `CONFIDENCE`; it is then the minimum and the maximum.
     """
     ordered = np.sort(np.asarray(values, dtype=float))
     below = max(0, int(stats.binom.ppf((1 - CONFIDENCE) / 2, len(ordered), 0.5)) - 1)
@@ -41,7 +41,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def mean_text(values: ArrayLike, digits: str = ".3g", unit: str = "", half_digits: str = ".2g") -> str:
-    """A mean and the half width of its interval, where there is one."""
+    """A mean and, if there is one, the half width of its interval."""
     given = np.asarray(values, dtype=float)
     told = f"{given.mean():{digits}}{unit}"
     return f"{told} ± {half_width(given):{half_digits}}" if len(given) > 1 else told
@@ -55,7 +55,7 @@ def percent_text(values: ArrayLike) -> str:
 
 
 def p_of(differences: ArrayLike) -> float:
-    """The p-value of a paired t test, of the differences of pairs; 1 for one pair."""
+    """p-value of a paired t test, from the differences of pairs; 1 for one pair."""
     given = np.asarray(differences, dtype=float)
     if len(given) < 2:
         return 1.0
@@ -65,7 +65,7 @@ def p_of(differences: ArrayLike) -> float:
 
 
 def compared(columns: Mapping[str, ArrayLike], pairs: Sequence[tuple[str, str]] = ()) -> pd.DataFrame:
-    """Paired t tests between columns, of all pairs if none are named; p-values corrected by Holm."""
+    """Paired t tests between columns, for all pairs if none are named; Holm-corrected p-values."""
     named = list(pairs) or list(itertools.combinations(columns, 2))
     differences = [np.subtract(columns[one], columns[other]) for one, other in named]
     chances = holm([p_of(each) for each in differences])

@@ -1,10 +1,10 @@
-"""Reads the substitutions that TASO was released with: `python -m training.papers.taso graph_subst.pb`.
+"""Converts the substitutions released with TASO: `python -m training.papers.taso graph_subst.pb`.
 
 Facts only, no code of TASO: each of its rules is written in the notation of our library, in the most general
-way that is proved. TASO's rules say nothing of shapes: a match counts where TASO can make the replacement.
-Here the shapes that a rule needs are conditions, and there are some ways to write them; which of them holds
-is for the verifier to say. What TASO's operators are is kept: a convolution has stride 1 and the size of its
-input, an axis of a concatenation stands for one rank.
+form that is proved. TASO's rules do not mention shapes: a match counts if TASO can make the replacement. Here
+the required shapes are explicit conditions, which can be written in several ways; the verifier decides which
+of them holds. TASO's operator semantics are kept: a convolution has stride 1 and preserves the size of its
+input, and a concatenation axis applies to one rank.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from training.papers.taso_file import Operator, Source, TasoRule, read_rules
 from training.progress import progress_bar
 
 RULES = Path(__file__).with_name("taso_rules.txt")
-"""What was made of the file that TASO was released with."""
-FIRST = Effort(bindings=24, seeds=2, instances=0)  # refutes most of what is wrong
+"""The library converted from the file that TASO was released with."""
+FIRST = Effort(bindings=24, seeds=2, instances=0)  # cheap filter: refutes most of the wrong rules
 FULL = Effort()
 _MAX_REASON = 200
-_NAMES = "abcefhijkl"  # without those of attributes
+_NAMES = "abcefhijkl"  # without the letters of attributes
 _GEOMETRY = "strides=s, pads=p, dilations=d, group="
-_RELU, _SAME = 2, 0  # as an activation, as a padding
+_RELU, _SAME = 2, 0  # codes of an activation and of a padding
 _WRITTEN = {"add": "Add", "mul": "Mul", "matmul": "MatMul", "relu": "Relu"}
 _HEAD = (
     "# family: taso\n# What the file of substitutions that TASO was released with (Jia et al. 2019) says, "
@@ -43,16 +43,16 @@ _HEAD = (
 
 
 class UnreadableError(Exception):
-    """A rule that our notation has no words for; the message says why."""
+    """A rule that our notation cannot express; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """How the shapes of a rule are written.
+    """The shape conditions added to a rule.
 
     Attributes:
-        same_shape: operands of sums and products have one shape.
-        all_same: all variables that are no weights have one shape, and so have all weights.
+        same_shape: operands of sums and products have equal shapes.
+        all_same: all variables other than weights have equal shapes, and so do all weights.
         one_group: convolutions have one group.
         matrices: operands of matrix products are matrices.
         is_linear: right operands of matrix products are weights, so that they are linear layers.
@@ -66,7 +66,7 @@ class Way:
 
 
 def ways(rule: TasoRule, *, is_linear: bool = False) -> Iterator[Way]:
-    """Ways to write a rule, from what says least to what says most."""
+    """Ways to write a rule, from the weakest conditions to the strongest."""
     ops = {operator.op for operator in (*rule.before, *rule.after)}
     shapes = [(False, False)]
     if ops & {"add", "mul"}:
@@ -79,7 +79,7 @@ def ways(rule: TasoRule, *, is_linear: bool = False) -> Iterator[Way]:
 
 
 def name_of(rule: TasoRule, way: Way) -> str:
-    """Of a substitution: its number in TASO's file."""
+    """Name of a substitution: its number in TASO's file."""
     return f"taso_{rule.number:03}" + ("_linear" if way.is_linear else "")
 
 
@@ -87,7 +87,7 @@ def text_of(rule: TasoRule, way: Way) -> str:
     """A rule as a substitution of our library, without a proof.
 
     Raises:
-        UnreadableError: our notation has no words for it.
+        UnreadableError: our notation cannot express it.
     """
     return _Writer(rule, way).text()
 
@@ -107,7 +107,7 @@ class _Writer:
         self.has_conv = False
 
     def name(self, source: Source, is_before: bool) -> str:
-        """Of a value of a side."""
+        """Name of a value on one side."""
         operator, _ = source
         if operator < 0:
             if operator not in self.variables:
@@ -119,7 +119,7 @@ class _Writer:
         return outputs.get(source, f"{'t' if is_before else 'u'}{operator + 1}")
 
     def line(self, place: int, operator: Operator, is_before: bool) -> str:
-        """One operator."""
+        """The line of one operator."""
         ins = [self.name(source, is_before) for source in operator.inputs]
         out = self.name((place, 0), is_before)
         if operator.op in ("conv", "matmul") and operator.inputs[1][0] < 0:
@@ -170,9 +170,9 @@ class _Writer:
         return f"{out} = Conv({ins[0]}, {ins[1]}; {geometry})"
 
     def _as_groups(self) -> bool:
-        """Whether the replacement has a convolution of two inputs and two kernels side by side, none summed.
+        """Whether the replacement convolves two concatenated inputs with two concatenated kernels, as groups.
 
-        TASO tells the number of groups from the channels of input and kernel: here they are twice as many.
+        TASO infers the number of groups from the channels of input and kernel: here there are twice as many.
         """
 
         def axis(source: Source) -> int | None:
@@ -182,7 +182,7 @@ class _Writer:
         return any(each.op == "conv" and [*map(axis, each.inputs)] == [1, 0] for each in self.rule.after)
 
     def _split(self, place: int, operator: Operator, of: str) -> str:
-        """Only in replacements: into the shapes that the outputs of the pattern have."""
+        """A split, allowed only in replacements: into the shapes of the pattern's outputs."""
         axis, count = operator.parameters["axis"], operator.parameters["num_outputs"]
         names = [self.outputs_after.get((place, out)) for out in range(count)]
         if None in names:
@@ -191,7 +191,7 @@ class _Writer:
         return f"{', '.join(map(str, names))} = Split({of}; axis={axis}, sizes=[{sizes}])"
 
     def text(self) -> str:
-        """The substitution."""
+        """The text of the substitution."""
         before = [self.line(place, each, True) for place, each in enumerate(self.rule.before)]
         after = [self.line(place, each, False) for place, each in enumerate(self.rule.after)]
         if self.way.all_same:
@@ -209,13 +209,13 @@ class _Writer:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """What became of one rule.
+    """Conversion result of one rule.
 
     Attributes:
         name: of the substitution.
         outcome: "proved" by Z3, "tested" on random instances only, or "refused".
-        text: of the substitution, with the record of its check; empty where it is refused.
-        reason: why it is not proved; of the most special way that was tried.
+        text: of the substitution, with the record of its check; empty if it is refused.
+        reason: why the most specific form that was tried is not proved.
     """
 
     name: str
@@ -225,12 +225,12 @@ class Reading:
 
 
 def read_rule(rule: TasoRule, *, is_linear: bool = False, full: Effort = FULL) -> Reading:
-    """One rule in the most general way that is proved; where there is none, in the one that is tested.
+    """Convert one rule to the most general form that is proved; failing that, to one that passes the tests.
 
     Args:
         rule: of TASO's file.
-        is_linear: its matrix products as linear layers.
-        full: effort of the check that counts.
+        is_linear: whether its matrix products are linear layers.
+        full: effort of the decisive check.
     """
     name = name_of(rule, Way(is_linear=is_linear))
     tested: Reading | None = None
@@ -257,11 +257,11 @@ def read_rule(rule: TasoRule, *, is_linear: bool = False, full: Effort = FULL) -
 
 
 def read_all(rules: Sequence[TasoRule], state: Path, full: Effort = FULL) -> Iterator[Reading]:
-    """All rules, and those of matrix products as linear layers too; goes on where the state ends.
+    """Convert all rules, those with matrix products also as linear layers; resumes where the state ends.
 
     Args:
         rules: of TASO's file.
-        state: a file of JSON lines, of what is done.
+        state: JSON lines file of finished rules.
         full: see `read_rule`.
     """
     lines = state.read_text(encoding="utf-8").splitlines() if state.exists() else []
@@ -278,7 +278,7 @@ def read_all(rules: Sequence[TasoRule], state: Path, full: Effort = FULL) -> Ite
 
 
 def library_of(readings: Iterable[Reading]) -> str:
-    """The text of a library of what is proved."""
+    """The text of a library of the proved rules."""
     return _HEAD + "".join(f"\n{each.text}" for each in readings if each.outcome == "proved")
 
 
@@ -287,7 +287,7 @@ def main(
     out: Annotated[Path, typer.Option(help="Library to write.")] = Path("runs/taso/rules.txt"),
     first: Annotated[int | None, typer.Option(min=1, help="Only so many rules.")] = None,
 ) -> None:
-    """Read TASO's substitutions into our notation, test and prove each; a run goes on where it was left."""
+    """Convert TASO's substitutions to our notation, test and prove each; an interrupted run is resumed."""
     require_z3()
     rules = read_rules(file)[:first]
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Reads TASO's file of substitutions, `graph_subst.pb` of its repository, a message of Protocol Buffers.
+"""Parses TASO's file of substitutions, `graph_subst.pb` of its repository, a Protocol Buffers message.
 
-An operator has a type, parameters by number, and inputs: (operator, output) of the same side, or a variable,
+An operator has a type, numbered parameters, and inputs: (operator, output) of the same side, or a variable,
 which is a negative number.
 """
 
@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 
 from torchrlopt.errors import SubstitutionError
 
-#: Types of operators and parameters by the numbers that the file uses.
+#: Operator types and parameters by their numbers in the file.
 OPS = {3: "conv", 8: "relu", 12: "concat", 13: "split", 16: "add", 17: "mul", 18: "matmul"}
 PARAMETERS = {
     1: "num_inputs", 2: "num_outputs", 4: "kernel_h", 5: "kernel_w", 6: "stride_h", 7: "stride_w",
@@ -24,7 +24,7 @@ PARAMETERS = {
 }  # fmt: skip
 _NUM_INPUTS = {"conv": 2, "relu": 1, "concat": 2, "split": 1, "add": 2, "mul": 2, "matmul": 2}
 _MAX_BYTES = 10_000_000
-#: The messages of the file: fields by number, with the message that each is, or "" for a number.
+#: The message types of the file: fields by number, each with its message type, or "" for a number.
 _MESSAGES: Mapping[str, Sequence[tuple[str, str]]] = {
     "Value": (("op", ""), ("out", "")),
     "Parameter": (("key", ""), ("value", "")),
@@ -35,7 +35,7 @@ _MESSAGES: Mapping[str, Sequence[tuple[str, str]]] = {
 }
 
 Source = tuple[int, int]
-"""(operator, output) of the same side; of a variable (its negative number, 0)."""
+"""(operator, output) of the same side; (its negative number, 0) for a variable."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Operator:
 
     Attributes:
         op: a value of `OPS`.
-        inputs: what it reads.
+        inputs: its input values.
         parameters: by the names of `PARAMETERS`.
     """
 
@@ -61,7 +61,7 @@ class TasoRule:
         number: in the file, from 0.
         before: operators of the pattern, in order.
         after: of the replacement.
-        outputs: pairs of a value of the pattern and one of the replacement that takes its place.
+        outputs: pairs of a pattern value and the replacement value that takes its place.
     """
 
     number: int
@@ -85,10 +85,10 @@ def _file_message() -> Any:
 
 
 def read_rules(path: Path) -> list[TasoRule]:
-    """All rules of a file. Anybody may have made it: what is not of its form is refused.
+    """Read all rules of a file. The file is untrusted; malformed input is refused.
 
     Raises:
-        SubstitutionError: the file is not of this form.
+        SubstitutionError: the file is malformed.
         OSError: it cannot be read.
     """
     data = path.read_bytes()[: _MAX_BYTES + 1]

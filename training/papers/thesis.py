@@ -17,11 +17,11 @@ from training.papers.stats import compared, mean_text
 from training.samplers import HOMOGENEOUS, SAMPLERS
 
 COUNTS = (1, 2, 4)  # of workers
-STEPS_OF_TIMES, EPISODES_OF_TIMES = 500, 64  # a step takes as long as any other: a part of them says as much
+STEPS_OF_TIMES, EPISODES_OF_TIMES = 500, 64  # steps take equally long, so timing a part of them is enough
 THEIR_STEPS = 10_000
 #: Function and steps.
 SAMPLED = {"table6.2": ("ackley", 5_000), "table6.3": ("rosenbrock", 10_000)}
-WINDOW = 1_000  # steps at either end
+WINDOW = 1_000  # steps at the start and at the end that are compared
 CURVES, STEPS_OF_CURVES = ("ackley", "rosenbrock"), 5_000
 
 
@@ -41,7 +41,7 @@ def _learned(
     work: Work, function: str, sampler: str, drivers: int, episodes: int, seed: int, updates: int,
     collector: str, workers: int, ray: str,
 ) -> Result:  # fmt: skip
-    """A run of the thesis."""
+    """One run of the thesis."""
     task = learn.DriverTask(function, sampler, drivers, episodes)
     return dataclasses.asdict(learn.train(task, seed, updates, collector, workers, ray))
 
@@ -51,7 +51,7 @@ learned_timed = kind(_depends, name="learned_timed", measures=True)(_learned)
 
 
 def _run(function: str, seed: int, updates: int, place: Workplace | None = None, **given: Any) -> Run:
-    """A run with what is usual; of a workplace, where it is distributed."""
+    """A run with default arguments; distributed if a workplace is given."""
     who = ("in_process", "") if place is None else (place.collector, place.ray)
     usual = {
         "sampler": "random",
@@ -66,7 +66,7 @@ def _run(function: str, seed: int, updates: int, place: Workplace | None = None,
 
 
 def _time_runs(scale: Scale, place: Workplace) -> Runs:
-    """By function, workers and seed. Each driver plays one episode, as theirs do where they are as many."""
+    """By function, workers and seed. Each driver plays one episode, as in the thesis's runs with as many."""
     given = {"is_timed": True, "drivers": EPISODES_OF_TIMES, "episodes": 1}
     found = {
         (function, count, seed): _run(
@@ -133,14 +133,14 @@ def _sampler_data(results: Results, scale: Scale) -> Data:
 
 def _sampler_shown(name: str, data: Data) -> Shown:
     function, steps = SAMPLED[name]
-    own = data.main[data.main["update"] > 0]  # that before all training does not count
+    own = data.main[data.main["update"] > 0]  # without the evaluation before training
     made = int(own["update"].max())
     window = max(10, round(WINDOW * made / steps))
     ends = {"first": own[own["update"] <= window], "last": own[own["update"] > made - window]}
     of_seed = {end: each.groupby(["sampler", "seed"], sort=False)["error"] for end, each in ends.items()}
     means = {end: each.mean() for end, each in of_seed.items()}
     best = own.groupby(["sampler", "seed"], sort=False)["error"].min()
-    chosen = best.groupby("sampler", sort=False).idxmin()  # of the seeds, as theirs
+    chosen = best.groupby("sampler", sort=False).idxmin()  # over the seeds, as in the thesis
     columns = [each for of in of_seed.values() for each in (of.mean(), of.var(ddof=0))]
     ours = pd.concat([*columns, best], axis="columns").loc[chosen].reset_index().drop(columns="seed")
     ours.columns = pd.Index(["sampler", "first: mean", "variance", "last: mean", "last: variance", "best"])

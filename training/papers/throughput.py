@@ -1,4 +1,4 @@
-"""Steps of Gymnasium environments that collectors make in a second of one core, with random actions."""
+"""Throughput of collectors in Gymnasium environments: steps per second on one core, with random actions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from training.papers.experiment import Data, Experiment, Results, Runs, Shown, b
 from training.papers.runner import Result, Scale, Work, Workplace, kind, priced, versions
 
 MAX_STEPS = 500  # of an episode of a Gymnasium environment
-PORTION = 400  # steps that are asked for at once, or twenty episodes, which are about as many
+PORTION = 400  # steps per request, or twenty episodes, which is about the same number
 
 
 def rewrite_env() -> gymnasium.Env[Any, Any]:
-    """Rewriting a small graph, with observations that are not padded much."""
+    """Rewriting of a small graph, with little padding of observations."""
     from torchrlopt.env import Padding, RewriteEnv
 
     graph = sample_graph(0, 3).graph
@@ -39,7 +39,7 @@ ENVIRONMENTS: dict[str, Callable[[], gymnasium.Env[Any, Any]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class GymTask:
-    """See `training.collectors.worker.Task`: episodes of an environment, each by the number that is its key.
+    """See `training.collectors.worker.Task`. Episodes of an environment; a key is the episode's number.
 
     Attributes:
         environment: a name in `ENVIRONMENTS`.
@@ -54,7 +54,7 @@ class GymTask:
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
-    """T steps: observations [T + 1, ...] by name, actions and rewards [T], whether it ended by itself."""
+    """T steps: observations [T + 1, ...] by name, actions and rewards [T], whether it terminated."""
 
     observations: dict[str, np.ndarray]
     actions: np.ndarray
@@ -73,10 +73,10 @@ class GymPlayer:
         self._env = ENVIRONMENTS[task.environment]()
 
     def load(self, state: bytes) -> None:
-        """Nothing plays but chance."""
+        """Do nothing: the actions are random."""
 
     def play(self, key: int) -> Episode:
-        """The episode of a key."""
+        """Play the episode of a key."""
         env, rng = self._env, generator(key)
         seen = [env.reset(seed=int(rng.integers(2**31)))[0]]
         actions: list[int] = []
@@ -94,7 +94,7 @@ class GymPlayer:
 
 
 def ours(environment: str) -> Iterator[int]:
-    """Whole episodes, through the contract of `training.collectors`; the steps of each portion."""
+    """Whole episodes through `training.collectors`; yields the number of steps in each portion."""
     number = 0
     with Collector(GymTask(environment), "in_process", share=None) as made:
         while True:
@@ -104,7 +104,7 @@ def ours(environment: str) -> Iterator[int]:
 
 
 def torchrl(environment: str) -> Iterator[int]:
-    """Its synchronous collector."""
+    """TorchRL's synchronous collector."""
     from torchrl.collectors import Collector as Theirs
     from torchrl.envs import GymWrapper
 
@@ -123,7 +123,7 @@ def torchrl(environment: str) -> Iterator[int]:
 
 
 def rllib(environment: str) -> Iterator[int]:
-    """Its runner of environments, without the networks that it would make."""
+    """RLlib's environment runner, without the networks that it would create."""
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
     from ray.tune.registry import register_env
@@ -143,7 +143,7 @@ def rllib(environment: str) -> Iterator[int]:
         made.stop()
 
 
-#: By name: the packages that it needs, and how it collects. The peers are no requirement of anything here.
+#: By name: the packages that it needs, and how it collects. The peers are optional dependencies.
 CONTENDERS: Mapping[str, tuple[tuple[str, ...], Callable[[str], Iterator[int]]]] = {
     "ours": ((), ours),
     "TorchRL": (("torchrl",), torchrl),
@@ -153,7 +153,7 @@ CONTENDERS: Mapping[str, tuple[tuple[str, ...], Callable[[str], Iterator[int]]]]
 
 @kind(lambda contender, **others: f"{priced('gymnasium', *CONTENDERS[contender][0])}", measures=True)
 def throughput(work: Work, contender: str, environment: str, steps: int, repetition: int) -> Result:
-    """Steps and seconds of CPU time; the first portion, in which everything begins, does not count."""
+    """Steps and seconds of CPU time, without the first portion, which includes start-up."""
     portions = CONTENDERS[contender][1](environment)
     next(portions)
     made, began = 0, time.process_time()
@@ -175,7 +175,7 @@ def _throughput_runs(scale: Scale, place: Workplace) -> Runs:
         (environment, name, each): throughput(
             contender=name, environment=environment, steps=steps, repetition=each
         )
-        for each in range(scale.seeds)  # all contenders take turns
+        for each in range(scale.seeds)  # repetitions are outermost: contenders alternate
         for environment in ENVIRONMENTS
         for name in here
     }

@@ -1,4 +1,4 @@
-"""How much of the toy BERT's time is saved, by prices of a CPU, measured, and by prices of a GPU."""
+"""Time saved on the toy BERT by CPU prices, by measurement, and by GPU prices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def bert_data(results: Results, scale: Scale) -> Data:
     graph = bert(scale)
     found, left = [], []
     for device in (CPU, GPU):
-        # Results on a GPU have keys of their own.
+        # GPU results have their own keys.
         own = results if device == CPU else {key[1:]: each for key, each in results.items() if key[0] == GPU}
         rivals = own["rivals", graph]["plans"]
         plans = {name: (name, rivals[name]) for name in PLANS if name in rivals}
@@ -72,13 +72,13 @@ def _replayed(graph: str, steps: Steps) -> _C.Graph:
 
 
 def _costs(graph: str, device: str, steps: Steps) -> dict[str, float]:
-    """Of a plan, by the prices of a device."""
+    """Costs of a plan by the prices of a device."""
     cost = cost_of(typical_prices(EXECUTOR, device))
     return dict(_C.RewriteState(_replayed(graph, steps), load_library(), cost).metrics)
 
 
 def _left(graph: str, device: str, steps: Steps) -> list[tuple[str, float, int]]:
-    """Where the time of a plan goes, in percent of the time before it, with the launches; by operator."""
+    """Where a plan's time goes: by operator, in percent of the original time, with the launches."""
     cost, last = cost_of(typical_prices(EXECUTOR, device)), _replayed(graph, steps)
     before = cost.total(graph_of(graph))["time_us"]
     spent, launched = Counter[str](), Counter[str]()

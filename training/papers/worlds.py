@@ -1,4 +1,4 @@
-"""Figures 4.8 and 4.9 and table 4.3: the world model's loss, what it promises, and its temperature."""
+"""Figures 4.8 and 4.9 and table 4.3: the world model's loss, its predicted returns, and its temperature."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def loss_shown(data: Data) -> Shown:
 
 
 def _gap(foretold: float, real: float) -> str:
-    """By how much of the real mean what was foretold lies above it, or below."""
+    """How far the prediction is above or below the real mean, relative to it."""
     return f"{100 * (foretold - real) / max(1e-9, abs(real)):+.0f} %"
 
 

@@ -1,1 +1,1 @@
-"""How good what was learnt is, as numbers, tables and plots."""
+"""Evaluation of trained agents and world models: numbers, tables and plots."""

@@ -1,9 +1,9 @@
-"""What a searcher without the library's composites makes of graphs, beside greedy search with them.
+"""Compares a searcher without the library's composites with greedy search that has them.
 
     python -m training.scores.composites without.csv with.csv
 
-reads two files of `training.compare_held_out` or `baselines.search`, of the same graphs, of which the
-first was made with `--primitives-only`.
+reads two files of `training.compare_held_out` or `baselines.search` on the same graphs, the first of which
+was made with `--primitives-only`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import typer
 
 from baselines.shared.tables import of, read
 
-#: Costs that differ by less than this share are the same plan, added up in another order.
+#: Costs that differ by less than this share are the same plan, summed in another order.
 SAME = 1e-6
 
 
@@ -29,7 +29,7 @@ def main(
     rival: Annotated[str, typer.Option(help="Of the second file.")] = "greedy",
     limit: Annotated[str, typer.Option(help="Of both searches.")] = "0.3 s",
 ) -> None:
-    """Print on how many graphs a searcher that has to find what people wrote as composites is no worse."""
+    """Print on how many graphs a searcher that has to rediscover the hand-written composites is no worse."""
     ours, theirs = costs(without, searcher, limit), costs(with_them, rival, limit)
     if ours.keys() != theirs.keys():
         raise typer.BadParameter(f"the files are of other graphs: {sorted(ours.keys() ^ theirs.keys())[:3]}")
@@ -41,10 +41,10 @@ def main(
 
 
 def costs(file: Path, searcher: str, limit: str) -> dict[str, float]:
-    """The cost of what a searcher finds by graph, in ms: the geometric mean of its seeds.
+    """The searcher's cost by graph, in ms: the geometric mean over its seeds.
 
     Raises:
-        typer.BadParameter: the file has nothing of it.
+        typer.BadParameter: the file has no such results.
     """
     own = of(read(file), metric="cost", peer=searcher, setting=limit)
     if own.empty:
@@ -54,12 +54,12 @@ def costs(file: Path, searcher: str, limit: str) -> dict[str, float]:
 
 
 def summary(ratios: Mapping[str, float], searcher: str, rival: str) -> str:
-    """What the costs say in a line.
+    """Summarise the cost ratios in one line.
 
     Args:
         ratios: of the searcher's cost to the rival's, by graph.
         searcher: its name.
-        rival: the other one's.
+        rival: name of the other searcher.
     """
     num_worse = sum(ratio > 1 + SAME for ratio in ratios.values())
     num_better = sum(ratio < 1 - SAME for ratio in ratios.values())

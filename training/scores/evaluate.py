@@ -1,4 +1,4 @@
-"""How good a controller is on graphs that training never saw, against greedy, beam and a random network."""
+"""Scores a controller on graphs that training never saw, against greedy, beam search and a random network."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torchrlopt.plan import search
 from training.episodes.random_keys import Purpose
 from training.graphs.curriculum import Sample, sample_graph
 
-MAX_BUDGET_MS = 60_000.0  # expansions are what is equal; this only ends what hangs
+MAX_BUDGET_MS = 60_000.0  # only a safeguard against hangs: searches are compared at equal expansions
 
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """One searcher over all graphs.
+    """Scores of one searcher over all graphs.
 
     Attributes:
         ratio: geometric mean of cost after / cost before.
@@ -35,7 +35,7 @@ class Score:
     expansions: float
 
     def cells(self) -> tuple[str, ...]:
-        """As text, in the order of `COLUMNS` without the searcher's name."""
+        """Formatted in the order of `COLUMNS`, without the searcher's name."""
         numbers = (f"{self.ratio:.4f}", f"{self.to_greedy:.4f}", f"{self.better:.0%}")
         return (*numbers, f"{self.expansions:.0f}")
 
@@ -44,7 +44,7 @@ COLUMNS = ("searcher", "cost after / before", "against greedy", "better than gre
 
 
 def table_of(scores: Mapping[str, Score]) -> list[str]:
-    """Scores by searcher as lines of Markdown."""
+    """Scores by searcher, as lines of Markdown."""
     rows = [(name, *score.cells()) for name, score in scores.items()]
     head, *lines = [f"| {' | '.join(row)} |" for row in (COLUMNS, *rows)]
     return [head, "|---" * len(COLUMNS) + "|", *lines]
@@ -61,7 +61,7 @@ def unseen_graph(number: int, seed: int = 0) -> Sample:
 
 
 def known_graph(number: int, seed: int = 0) -> Sample:
-    """One graph of the families of training, by a key that training does not use."""
+    """One graph of the training families, by a key that training does not use."""
     return sample_graph(Purpose.KNOWN_GRAPH, seed, number)
 
 
@@ -73,7 +73,7 @@ def held_out_graphs(count: int, seed: int = 0) -> list[Sample]:
 def searchers_of(controller: Controller, library: _C.Library, seed: int = 0) -> dict[str, search.Searcher]:
     """The agent and its control: the same search with a random network.
 
-    There is no control of an agent that plays in a world model.
+    An agent that plays in a world model has no control.
     """
     agent = Agent(controller.eval(), {})
     if not isinstance(controller, CandidateController):
@@ -89,7 +89,7 @@ def plans_of(
     cost: _C.CostModel,
     budget_steps: int,
 ) -> dict[str, list[search.Plan]]:
-    """Plans of the core's searches and of the searchers given, each with the same number of expansions."""
+    """Plans of the core's searches and of the given searchers, each with the same number of expansions."""
     names = ("greedy", "beam", "taso", "annealing")
     options = {name: _options(name, budget_steps) for name in names}
     plans = {

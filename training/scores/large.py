@@ -1,9 +1,9 @@
-"""What searches find on graphs of thousands of operators, beside greedy search with chains.
+"""Searches graphs of thousands of operators and compares the results with greedy search with chains.
 
     python -m training.scores.large --operators 1000,5000,20000 --seconds 1,3,10 --csv large.csv
 
-The graphs are stacks of blocks that no training saw, in usual sizes; in every other one each block is
-repeated, as in models that people run. All searches have the same time of the processor.
+The graphs are stacks of blocks that training never saw, in realistic sizes; in every other graph each block
+is repeated, as in real models. All searches get the same processor time.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from training.graphs.curriculum import Sample, stacked_graph
 
 RIVAL = "chains"
 SEARCHERS = ("greedy", "iterated", "parts", "agent")
-REPEATS = (1, 8)  # of a block, turn by turn
+REPEATS = (1, 8)  # copies of each block, alternating between graphs
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What one search made of one graph.
+    """Result of one search on one graph.
 
     Attributes:
-        operators: that were asked for.
+        operators: requested number of operators.
         graph: its number.
-        kind: "image" or "sequence", and how often each block stands in a row.
-        size: operators of the graph.
+        kind: "image" or "sequence", and the number of consecutive copies of each block.
+        size: actual number of operators.
         searcher: its name.
-        budget_s: seconds that it was given.
-        seconds: that it took.
+        budget_s: time limit in seconds.
+        seconds: time used.
         before_ms: predicted time of the graph, in milliseconds.
-        cost_ms: the same of the plan's.
-        expansions: graphs whose substitutions were listed.
+        cost_ms: the same after the plan.
+        expansions: graphs whose substitutions were enumerated.
     """
 
     operators: int
@@ -71,7 +71,7 @@ def graph_of(operators: int, number: int, seed: int) -> tuple[Sample, str]:
 
 
 def search(operators: int, number: int, seed: int, searcher: str, budget_s: float) -> Found:
-    """One search of one graph."""
+    """Run one search on one graph."""
     sample, kind = graph_of(operators, number, seed)
     options = Options(searcher=searcher, budget_ms=budget_s * 1000)
     plan = planning.search_plan(sample.graph, load_library(), cost_of(typical_prices()), options)
@@ -90,7 +90,7 @@ def search(operators: int, number: int, seed: int, searcher: str, budget_s: floa
 
 
 def table_of(results: Sequence[Found]) -> list[str]:
-    """Each searcher beside the rival, by size, as lines of Markdown.
+    """Each searcher compared with the rival, by size, as lines of Markdown.
 
     Intervals are bootstrapped over the graphs; p-values are corrected for all comparisons (Holm).
     """
@@ -120,7 +120,7 @@ def main(
     seed: Annotated[int, typer.Option(min=0, help="Of the graphs: another makes others.")] = 0,
     csv: Annotated[Path | None, typer.Option(help="CSV file to write, anew after each graph.")] = None,
 ) -> None:
-    """Compare searches of large graphs in predicted cost."""
+    """Compare searches of large graphs by predicted cost."""
     sizes = numbers(operators, int, "operators", 1, 10**6)
     budgets = numbers(seconds, float, "seconds", 0.001, 86_400)
     if len(sizes) != len(budgets):

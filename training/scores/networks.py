@@ -1,8 +1,8 @@
-"""What networks are worth in the agent's search, and alone, on held-out graphs.
+"""The value of networks, in the agent's search and alone, on held-out graphs.
 
     python -m training.scores.networks plan runs/gumbel/agent.safetensors --graphs 40 --seed 3
 
-compares rows of the package and checkpoints with random weights, and with the same search without a network.
+compares shipped rows and checkpoints with random weights, and with the same search without a network.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from training.scores.evaluate import MAX_BUDGET_MS, held_out_graph
 
 REFERENCE_STEPS = 8000
 REFERENCE_SEEDS = (1, 2)
-MAX_STEPS = 60  # of an episode that a network plays alone
+MAX_STEPS = 60  # of an episode that a network plays without a search
 
 
 def main(
@@ -45,7 +45,7 @@ def main(
     steps: Annotated[str, typer.Option(help="Limits of expansions, separated by commas.")] = "150,600,2000",
     primitives_only: Annotated[bool, typer.Option(help="Without the library's composites.")] = False,
 ) -> None:
-    """Print costs above those of iterated local search, geometric means in %."""
+    """Print how far costs are above those of iterated local search, as geometric means in %."""
     library, cost = load_library(primitives_only=primitives_only), cost_model("eager", threads=1)
     samples = [held_out_graph(number, seed).graph for number in range(graphs)]
     guides = {name: _agent(name, library) for name in agents}
@@ -84,14 +84,14 @@ def _above(costs_us: list[float], reference_us: list[float]) -> str:
 
 
 def _reference_us(graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> float:
-    """The cheaper one of two long iterated local searches."""
+    """The lower cost of two long iterated local searches."""
     given = {"searcher": "iterated", "budget_ms": MAX_BUDGET_MS, "budget_steps": REFERENCE_STEPS}
     found = [_C.search(graph, library, cost, seed=seed, **given) for seed in REFERENCE_SEEDS]
     return min(float(each["cost_after_us"]) for each in found)
 
 
 def _alone_us(agent: Agent, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> float:
-    """Where the likeliest step is taken each time, until it is to stop."""
+    """Cost after taking the likeliest step each time, until the likeliest step is to stop."""
     controller = agent.controller
     assert isinstance(controller, CandidateController)
     env = _C.VecRewriteEnv([graph], library, cost, max_steps=MAX_STEPS)

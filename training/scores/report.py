@@ -1,4 +1,4 @@
-"""The report of a run: what was learnt, and how the agent does on every test graph, as plots and a table."""
+"""The report of a run: learning curves, and the agent's cost on every test graph, as plots and a table."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torchrlopt.plan.search import Plan
 from training.scores.evaluate import Score
 from training.trainer import read_log
 
-#: Curves that are worth looking at, those that a row does not have left out.
+#: Curves to plot; those that a row does not have are left out.
 CURVES = (
     "mean_return", "best_return", "imitation_loss", "policy_loss", "value_loss", "entropy", "mean_length",
     "dream_return", "model_mask", "reward_pearson", "mask_f1", "dream_gap",
 )  # fmt: skip
-SMOOTHING = 20  # updates of a moving mean
+SMOOTHING = 20  # updates in the moving mean
 
 
 def write(
@@ -50,7 +50,7 @@ def write(
 
 
 def _plot_training(folder: Path) -> bool:
-    """One panel for each curve; False where nothing was logged."""
+    """One panel per curve; returns False if nothing was logged."""
     from matplotlib.figure import Figure
 
     series = {name: line for name, line in read_log(folder).items() if name in CURVES}
@@ -76,7 +76,7 @@ def _plot_training(folder: Path) -> bool:
 
 
 def _plot_scores(folder: Path, plans: Mapping[str, Sequence[Plan]]) -> None:
-    """How every searcher's cost compares with greedy's, graph by graph, sorted."""
+    """Cost of every searcher relative to greedy's, graph by graph, sorted."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")

@@ -1,4 +1,4 @@
-"""How well a world model predicts what happened in real episodes."""
+"""Prediction quality of a world model on real episodes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ from training.learning.world_data import join, sequences
 
 @torch.no_grad()
 def model_scores(model: WorldModel, seen: Sequences, generator: torch.Generator) -> dict[str, float]:
-    """How well a model predicts recorded episodes, given their actions.
+    """Score a model's predictions of recorded episodes, given their actions.
 
     Returns:
-        reward_pearson and mask_f1 of single steps from real states; unchanged_f1, the mask_f1 of the guess
-        that a step changes nothing of what is legal; predicted_gain and real_gain, mean sums of rewards, the
-        prediction made from the first state and the actions alone; dream_gap, the relative
-        difference of the two.
+        reward_pearson and mask_f1 of single steps from real states; unchanged_f1, the mask_f1 of the baseline
+        that a step does not change what is legal; predicted_gain and real_gain, mean returns, predicted from
+        the first state and the actions alone, and real; dream_gap, the relative difference of the two.
     """
     step_state = model.start(seen.features[:, 0], seen.legal((slice(None), 0)))
     rewards, hits, same = [], torch.zeros(3), torch.zeros(3)
@@ -60,12 +59,12 @@ def model_scores(model: WorldModel, seen: Sequences, generator: torch.Generator)
 def episode_gains(
     model: WorldModel, seen: Sequences, generator: torch.Generator, temperature: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Sums of rewards of recorded episodes: foretold from the first state and the actions alone, and real.
+    """Returns of recorded episodes: predicted from the first state and the actions alone, and real.
 
     Args:
         model: of the world.
         seen: the episodes.
-        generator: of what the model draws.
+        generator: of the model's random draws.
         temperature: of the model.
 
     Returns:
@@ -80,7 +79,7 @@ def episode_gains(
 
 
 def _counts(guess: Tensor, truth: Tensor) -> Tensor:
-    """Right, too many, too few."""
+    """Counts of true positives, false positives and false negatives."""
     return torch.stack([(guess & truth).sum(), (guess & ~truth).sum(), (~guess & truth).sum()])
 
 
@@ -89,16 +88,16 @@ def _f1(counts: Tensor) -> float:
 
 
 def gaussian_loss(model: WorldModel, known: Sequences, seen: Sequences) -> float:
-    """The least that a mixture has to beat: one Gaussian for the changes of all steps.
+    """The baseline for a mixture: one Gaussian for the changes of all steps.
 
     Args:
-        model: whose scale of features is used.
-        known: episodes that the Gaussian is fitted to.
+        model: whose feature scale is used.
+        known: episodes to which the Gaussian is fitted.
         seen: episodes that are scored.
 
     Returns:
         Negative log-likelihood of the changes of the standardised features, mean over steps and features, as
-        `torchrlopt.agent.world.mixture_model.MixtureModel.loss` has it.
+        in `torchrlopt.agent.world.mixture_model.MixtureModel.loss`.
     """
     fitted, told = (model.standard(part.features).diff(dim=1)[part.valid] for part in (known, seen))
     least = math.exp(LOG_SIGMA[0])
@@ -107,7 +106,7 @@ def gaussian_loss(model: WorldModel, known: Sequences, seen: Sequences) -> float
 
 
 def first_returns(rollout: Rollout) -> Tensor:
-    """[B], sum of rewards of the first episode of each row of an imagined rollout."""
+    """[B], return of the first episode in each row of an imagined rollout."""
     ended_before = rollout.ended.long().cumsum(0) - rollout.ended.long()
     return (rollout.rewards * (ended_before == 0)).sum(0)
 
@@ -119,11 +118,11 @@ def held_out_scores(
     cost: _C.CostModel,
     config: Config,
 ) -> dict[str, float]:
-    """`model_scores` of the controller's own episodes on other graphs than it was trained on.
+    """`model_scores` of the controller's own episodes on graphs that it was not trained on.
 
     Args:
         controller: with its world model.
-        graphs: each is played from its beginning, `config.rollouts` times.
+        graphs: each is played from its start, `config.rollouts` times.
         library: the one the controller was trained with.
         cost: prices.
         config: of the run.

@@ -1,8 +1,8 @@
-"""How well world models foretell episodes, beside the forecast that a step changes nothing of what is legal.
+"""Compares world models with the baseline prediction that a step does not change what is legal.
 
     python -m training.scores.worlds --graphs 40
 
-scores those of the package: their controllers' own episodes on graphs that training never saw.
+scores the shipped ones on their controllers' own episodes, on graphs that training never saw.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _COLUMNS = (
     "F1 if nothing changed",
 )  # fmt: skip
 
-Foretold = dict[str, dict[str, float]]  # scores by where the graphs are from
+Foretold = dict[str, dict[str, float]]  # scores by origin of the graphs
 
 
 def foretold(
     controller: LatentController, library: _C.Library, cost: _C.CostModel, config: Config, graphs: int
 ) -> Foretold:
-    """How well a world model foretells its controller's episodes.
+    """Score a world model's predictions of its controller's episodes.
 
     Args:
         controller: with its world model.
         library: the one it was trained with.
         cost: prices.
         config: of its training.
-        graphs: from each place.
+        graphs: per origin.
     """
     samples = {
         "new graphs, known families": [known_graph(number).graph for number in range(graphs)],
@@ -71,7 +71,7 @@ def table_of_worlds(by_row: Mapping[str, Foretold]) -> list[str]:
 
 
 def main(graphs: Annotated[int, typer.Option(min=1, help="From each place.")] = 40) -> None:
-    """Score the world models of the package."""
+    """Score the shipped world models."""
     torch.set_num_threads(1)
     library, cost = load_library(), cost_of(typical_prices())
     found = {}

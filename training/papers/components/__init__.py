@@ -1,1 +1,1 @@
-"""Components of training: what each takes and gives, and how each row is composed of them."""
+"""Components of training: their inputs and outputs, and how each row is composed of them."""

@@ -1,7 +1,7 @@
-"""What a component is: a spec of what it takes and gives, from which it is built and by which it is checked.
+"""Components: a spec of inputs and outputs, from which a component is built and against which it is checked.
 
-A space is the type and shape of an array, or named spaces, or a list of spaces of one kind. In a shape a
-letter stands for a size that may be any, but is the same wherever the letter stands in one call.
+A space is the dtype and shape of an array, or named spaces, or a list of spaces of one kind. A letter in a
+shape stands for any size, which must be the same wherever the letter occurs in one call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torchrlopt.errors import RlOptError
 
 
 class ShapeError(RlOptError):
-    """What a component takes or gives is not of the space that its spec says, or two specs do not fit."""
+    """An input or output of a component does not match its spec, or two specs are incompatible."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Array:
     """An array or tensor.
 
     Attributes:
-        shape: of sizes; a letter, also with a number added ("T+1"), for one that may be any.
-        dtype: name of the type.
+        shape: sizes; a letter, optionally with a number added ("T+1"), stands for any size.
+        dtype: name of the dtype.
     """
 
     shape: tuple[int | str, ...]
@@ -35,7 +35,7 @@ class Array:
 
 @dataclasses.dataclass(frozen=True)
 class Many:
-    """A list, each entry of one space; letters may mean something else in each."""
+    """A list whose entries share one space; letters are bound separately in each entry."""
 
     of: Space
 
@@ -47,7 +47,7 @@ Space = Array | Many | Mapping[str, "Space"]
 
 
 def said(space: Space) -> str:
-    """A space as text."""
+    """Format a space as text."""
     if isinstance(space, Array | Many):
         return str(space)
     return "{" + ", ".join(f"{name}: {said(each)}" for name, each in space.items()) + "}"
@@ -55,14 +55,14 @@ def said(space: Space) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """A component before it is built.
+    """Specification of a component that is not built yet.
 
     Attributes:
         name: of the component.
-        takes: space of each value by its name; names are the wires of a `Composition`.
-        gives: likewise.
-        build: makes it, without any other component.
-        run: what is built, then the values that it takes by name: those that it gives.
+        takes: space of each input by name; names are the wires of a `Composition`.
+        gives: space of each output by name.
+        build: creates the component without any other component.
+        run: maps the built component and its inputs by name to its outputs.
     """
 
     name: str
@@ -73,13 +73,13 @@ class Spec:
 
 
 class Component:
-    """A component that was built by itself; whatever it takes and gives is checked.
+    """A component built on its own; all inputs and outputs are checked.
 
     Args:
-        spec: of it.
+        spec: of the component.
 
     Attributes:
-        built: what the spec builds.
+        built: the result of the spec's `build`.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -87,10 +87,10 @@ class Component:
         self.built = spec.build()
 
     def __call__(self, **values: Any) -> Mapping[str, Any]:
-        """What it gives.
+        """Run the component and return its outputs.
 
         Raises:
-            ShapeError: a value is of another space than the spec says.
+            ShapeError: a value does not match the spec.
         """
         sizes: dict[str, int] = {}
         check(self.spec.name, "takes", self.spec.takes, values, sizes)
@@ -100,17 +100,17 @@ class Component:
 
 
 def check(component: str, where: str, space: Space, value: Any, sizes: dict[str, int]) -> None:
-    """Compare a value with its space.
+    """Check a value against its space.
 
     Args:
-        component: name for the error.
-        where: which value it is, for the error.
-        space: what it should be.
+        component: name, for the error message.
+        where: which value it is, for the error message.
+        space: the expected space.
         value: an array; a mapping or an object with fields; a list.
-        sizes: what letters stand for so far; new ones are added.
+        sizes: sizes bound to letters so far; new ones are added.
 
     Raises:
-        ShapeError: it is something else.
+        ShapeError: it does not match.
     """
     got: Any = type(value).__name__
     if isinstance(space, Mapping):
@@ -147,15 +147,15 @@ def _fits(wanted: int | str, size: int, sizes: dict[str, int]) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Composition:
-    """Components and the wires between them: a value goes from who gives it to all who take it.
+    """Components and the wires between them: a value goes from its producer to all consumers.
 
     Attributes:
-        row: that is composed.
+        row: the composed row.
         specs: of the components.
-        outside: values that no component gives: of the environment, and keys.
+        outside: values that no component gives: from the environment, and keys.
 
     Raises:
-        ShapeError: nobody gives what a component takes, or it is of another space.
+        ShapeError: an input of a component has no producer, or one with another space.
     """
 
     row: str
@@ -178,7 +178,7 @@ class Composition:
         return next(spec for spec in self.specs if spec.name == name)
 
     def wires(self) -> list[tuple[str, str, str]]:
-        """(giver, value, taker) of each; the giver "" is outside."""
+        """(producer, value, consumer) of each wire; the producer "" is outside."""
         givers = self._givers()
         return [(givers[name][0], name, spec.name) for spec in self.specs for name in spec.takes]
 

@@ -1,4 +1,4 @@
-"""The components of each row as a picture, what it costs to compose them, and what PyG costs in training."""
+"""The components of each row as a picture, the cost of composing them, and the cost of PyG in training."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from training.papers.experiment import Data, Experiment, Results, Runs, Shown, f
 from training.papers.runner import Result, Scale, Work, Workplace, kind, priced
 from training.real_trainer import new_networks
 
-_LONG = ("observation", "legal", "imagined", "episodes", "replay")  # their spaces would fill the table
+_LONG = ("observation", "legal", "imagined", "episodes", "replay")  # their spaces are too long for the table
 
 
 @kind(lambda **given: priced(), measures=True)
 def build_costs(work: Work, row: str, repeats: int) -> Result:
-    """Milliseconds of CPU time of composing a row, and of building each of its components."""
+    """Milliseconds of CPU time for composing a row and for building each of its components."""
     found: dict[str, list[float]] = {}
     config = Config.of_row(row)
     for repeat in range(repeats + 1):
         parts, passed = _timed(lambda: composition(config))
         times = {"fitting the wires": _timed(parts.__post_init__)[1], "all specs": passed}
         times |= {spec.name: _timed(spec.build)[1] for spec in parts.specs}
-        for name, value in times.items():  # in the first, modules are imported
+        for name, value in times.items():  # the first repeat includes module imports
             found.setdefault(name, []).extend([value] if repeat else [])
     return {"ms": found}
 
 
 @kind(lambda **given: priced(), measures=True)
 def pyg_costs(work: Work, updates: int, groups: int) -> Result:
-    """Milliseconds of an update with PyG's blocks and with our own, and how far what they learn differs."""
+    """Milliseconds per update with PyG's blocks and with our own, and the difference in what they learn."""
     config = Config.of_row("mf", encoder="graph_network", rollouts=4, max_steps=10, epochs=1, groups=groups)
     plain = new_controller(load_library(), controller_config(config), config.seed)
     forms = {"PyG": new_networks(config), "plain torch": plain}
@@ -55,7 +55,7 @@ def pyg_costs(work: Work, updates: int, groups: int) -> Result:
     for update in range(updates + 1):
         for name, learner in learners.items():
             order = torch.Generator().manual_seed(update)
-            # Imitation of the best episodes, which can be learnt from many times.
+            # Imitation of the best episodes, because it can be repeated on the same data.
             passed = _timed(lambda: distil.update(*learner, rollouts, config, order))[1]  # noqa: B023
             times.setdefault(name, []).extend([passed] if update else [])
     pairs = zip(*(form.parameters() for form in forms.values()), strict=True)
@@ -64,7 +64,7 @@ def pyg_costs(work: Work, updates: int, groups: int) -> Result:
 
 
 def _timed(function: Callable[[], Any]) -> tuple[Any, float]:
-    """What a function gives, and the milliseconds of CPU time that it took."""
+    """Call a function; return its result and the milliseconds of CPU time."""
     begin = time.process_time()
     found = function()
     return found, 1000 * (time.process_time() - begin)

@@ -1,4 +1,4 @@
-"""The picture of compositions, drawn from their specs and wires only."""
+"""Draws compositions from their specs and wires only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from matplotlib.path import Path as Curve
 from training.papers.components.component import Composition
 
 OUTSIDE = "environment\nand keys"
-WIDTH, HEIGHT = 0.72, 0.44  # of a box; the next one begins 1 further
+WIDTH, HEIGHT = 0.72, 0.44  # of a box; boxes are 1 apart
 
 
 def draw(compositions: Sequence[Composition]) -> Figure:
-    """One line for each composition: its components in order, wires forward above them, wires back below."""
+    """One line per composition: components in order, forward wires above them, backward wires below."""
     most = max(len(each.specs) for each in compositions) + 1
     figure = Figure(figsize=(1.6 * most, 2.7 * len(compositions)), layout="constrained")
     panels = figure.subplots(len(compositions), 1, squeeze=False)[:, 0]
@@ -44,7 +44,7 @@ def _draw_one(panel: Any, parts: Composition) -> None:
     taken = {value for _, value, _ in parts.wires()}
     for place, spec in enumerate(parts.specs, 1):
         left = [value for value in spec.gives if value not in taken]
-        if left:  # for the environment, or for whoever uses the component
+        if left:  # consumed by the environment or by the component's caller
             panel.text(
                 place + WIDTH / 2, -0.14, f"gives {', '.join(left)}", ha="center", va="center", fontsize=8
             )
@@ -56,13 +56,13 @@ def _draw_one(panel: Any, parts: Composition) -> None:
 
 
 def _wire(panel: Axes, begin: int, end: int, text: str) -> None:
-    """An arc, the higher the further it goes; its text stands at its top."""
+    """Draw an arc whose height grows with its length, with a label at its top."""
     sign = 1 if begin < end else -1
     y = HEIGHT + 0.03 if sign > 0 else -0.03
     height = 0.14 + 0.24 * abs(end - begin)
     x_begin, x_end = begin + WIDTH * (0.5 + 0.2 * sign), end + WIDTH * (0.5 - 0.2 * sign)
     middle = (x_begin + x_end) / 2
-    curve = Curve([(x_begin, y), (middle, y + 2 * sign * height), (x_end, y)], [1, 3, 3])  # move, then bend
+    curve = Curve([(x_begin, y), (middle, y + 2 * sign * height), (x_end, y)], [1, 3, 3])  # MOVETO, CURVE3
     colour = "#446688" if sign > 0 else "#aa5533"
     arrow = FancyArrowPatch(path=curve, arrowstyle="-|>", mutation_scale=9, color=colour)
     panel.add_patch(arrow)

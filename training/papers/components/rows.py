@@ -1,4 +1,4 @@
-"""The one place where each row is composed: which components it has, and what passes between them.
+"""The one place that composes each row: its components and the values passed between them.
 
     composition(Config.of_row("wm")).wires()
 
@@ -34,18 +34,18 @@ from training.real_trainer import UPDATES, new_networks
 
 
 def composition(config: Config, prices: Prices | None = None) -> Composition:
-    """The components of the row of a configuration, checked to fit together.
+    """The components of a configuration's row, checked to be compatible.
 
     Args:
         config: all arguments of a training.
-        prices: of the device; the default one if None.
+        prices: of the device; the default device if None.
     """
     compose = _in_imagination if config.row in MODELS else _in_real_episodes
     return compose(config, prices or Prices())
 
 
 def _in_real_episodes(config: Config, prices: Prices) -> Composition:
-    """Rows "mf", "plan" and "gumbel"; the tree search of the latter is within its collector."""
+    """Rows "mf", "plan" and "gumbel"; the tree search of "gumbel" is part of its collector."""
     rollout = specs.SEARCHED_ROLLOUT if config.row == "gumbel" else specs.ROLLOUT
     return Composition(
         config.row,
@@ -94,7 +94,7 @@ def _in_imagination(config: Config, prices: Prices) -> Composition:
     )
 
 
-#: What no component gives: what is to be played, and what the environment shows and pays.
+#: Values that no component produces: what to play, and the environment's observations and rewards.
 OUTSIDE: Mapping[str, Space] = {
     "keys": specs.KEYS,
     "observation": specs.OBSERVATION,
@@ -103,7 +103,7 @@ OUTSIDE: Mapping[str, Space] = {
 
 
 def _dream_learner(config: Config, sizes: LatentConfig, rules: Tensor, episode: Mapping[str, Space]) -> Spec:
-    """Fits the world model to the replay, then updates the policy in imagination, once."""
+    """Fits the world model to the replay, then updates the policy in imagination once."""
 
     def build() -> tuple[LatentController, torch.optim.Optimizer, torch.optim.Optimizer]:
         names = load_library().names
@@ -124,5 +124,5 @@ def _dream_learner(config: Config, sizes: LatentConfig, rules: Tensor, episode: 
 
 
 def build(parts: Composition) -> dict[str, Component]:
-    """All components of a composition, each built by itself, by name."""
+    """Build all components of a composition independently; returns them by name."""
     return {spec.name: Component(spec) for spec in parts.specs}

@@ -1,7 +1,7 @@
-"""The specs of all components: what each takes and gives, how it is built, and how it is called.
+"""The specs of all components: inputs, outputs, how each is built and how it is called.
 
-Letters of shapes are those of the house: B episodes, T steps, N nodes, E edges, C candidates, M matched
-nodes. Sizes that the configuration fixes stand as numbers.
+Letters in shapes follow the project's convention: B episodes, T steps, N nodes, E edges, C candidates, M
+matched nodes. Sizes fixed by the configuration are numbers.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ SEARCHED_ROLLOUT: Mapping[str, Space] = {
 
 
 def decision(actions: Array) -> dict[str, Space]:
-    """What a controller gives, for actions of one space."""
+    """Outputs of a controller, for actions of one space."""
     return {"actions": actions, "log_probs": Array(("B",)), "values": Array(("B",))}
 
 
 def legal_space(substitutions: int) -> Mapping[str, Space]:
-    """Of `Legal`, for S substitutions."""
+    """Space of `Legal`, for S substitutions."""
     return {
         "mask": Array(("B", substitutions + 1), "bool"),
         "num_locations": Array(("B", substitutions), "int64"),
@@ -91,7 +91,7 @@ def legal_space(substitutions: int) -> Mapping[str, Space]:
 
 
 def sequences_space(features: int, substitutions: int) -> Mapping[str, Space]:
-    """Of `Sequences`, for G features and S substitutions."""
+    """Space of `Sequences`, for G features and S substitutions."""
     return {
         "features": Array(("B", "T+1", features)),
         "actions": Array(("B", "T", 2), "int64"),
@@ -106,14 +106,14 @@ def sequences_space(features: int, substitutions: int) -> Mapping[str, Space]:
 
 
 def seeded(seed: int, make: Callable[[], Any]) -> Any:
-    """Networks of a seed; torch's global generator is left as it was."""
+    """Create networks from a seed, without changing torch's global generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make()
 
 
 def sampler(config: Config) -> Spec:
-    """Free parameters of the graphs of groups. Alone, it samples for a policy that is as unsure of each."""
+    """Free parameters of the graphs of groups. Standalone, it assumes a policy equally unsure of each."""
 
     def run(name: str, keys: Tensor) -> Mapping[str, Any]:
         places = [Place(seed, update, group, config.groups) for seed, update, group in keys.tolist()]
@@ -127,7 +127,7 @@ def sampler(config: Config) -> Spec:
 
 
 def encoder(config: Config) -> Spec:
-    """Embeddings of nodes and graphs, for rows that see real graphs."""
+    """Embeddings of nodes and graphs, for rows that observe real graphs."""
 
     def build() -> nn.Module:
         made = ENCODERS[config.encoder](Schema.current(), config.width, config.rounds)
@@ -143,7 +143,7 @@ def encoder(config: Config) -> Spec:
 
 
 def latent_encoder(config: Config, sizes: LatentConfig, substitutions: int) -> Spec:
-    """What a world model sees of graphs: embeddings, the two costs, and what is legal."""
+    """The world model's view of graphs: embeddings, the two costs, and what is legal."""
 
     def build() -> nn.Module:
         made = ENCODERS[sizes.encoder](Schema.current(), sizes.width)
@@ -159,12 +159,12 @@ def latent_encoder(config: Config, sizes: LatentConfig, substitutions: int) -> S
 
 
 def width_of(sizes: LatentConfig) -> int:
-    """G, of what a world model sees of a graph."""
+    """G, the number of features in the world model's view of a graph."""
     return sizes.width + len(KEPT_GLOBALS)
 
 
 class _Given(nn.Module):
-    """In the place of an encoder: embeddings that were made elsewhere."""
+    """Stands in for an encoder: returns embeddings computed elsewhere."""
 
     embeddings: tuple[Tensor, Tensor]
 
@@ -194,7 +194,7 @@ def controller(config: Config) -> Spec:
 
 
 def world_model(config: Config, sizes: LatentConfig, rules: Tensor) -> Spec:
-    """One imagined step: where it leads, what it earns, whether it is the last, what is legal then."""
+    """One imagined step: next state, reward, whether it is the last, and what is legal afterwards."""
     count = len(rules)
 
     def build() -> WorldModel:
@@ -221,7 +221,7 @@ def world_model(config: Config, sizes: LatentConfig, rules: Tensor) -> Spec:
 
 
 def _latent_width(config: Config, sizes: LatentConfig, rules: Tensor) -> int:
-    """F; asked of the model, without memory for its weights."""
+    """F, read from a model built without allocating its weights."""
     with torch.device("meta"):
         return MODELS[config.row](width_of(sizes), rules.to("meta")).state_width
 
@@ -253,7 +253,7 @@ def _draw(config: Config) -> Any:
 
 
 def rollout_memory() -> Spec:
-    """Steps become episodes, which are learnt from once."""
+    """Turns steps into episodes, which are used for learning once."""
 
     def run(kind: type[RolloutBuilder], observation: Any, outcome: Any, **told: Tensor) -> Mapping[str, Any]:
         actions, log_probs, values = (told[name] for name in ("actions", "log_probs", "values"))
@@ -267,7 +267,7 @@ def rollout_memory() -> Spec:
 
 
 def replay_memory(features: int, substitutions: int) -> Spec:
-    """All real episodes of a run; a world model learns from them again and again."""
+    """All real episodes of a run, which a world model learns from repeatedly."""
     space = sequences_space(features, substitutions)
 
     def run(replay: Replay, episodes: Any) -> Mapping[str, Any]:
@@ -278,14 +278,14 @@ def replay_memory(features: int, substitutions: int) -> Spec:
 
 
 def collector(config: Config, task: Task, key_of: Callable[..., Any], gives: str, space: Space) -> Spec:
-    """Has workers play the episodes of keys.
+    """Lets workers play the episodes of keys.
 
     Args:
-        config: says who collects.
+        config: the kind and number of workers.
         task: what workers do.
-        key_of: a key of the task, of seed, update and group.
-        gives: name of what is collected.
-        space: of what is collected under one key.
+        key_of: maps seed, update and group to a key of the task.
+        gives: name of the collected value.
+        space: of the value collected under one key.
     """
 
     def build() -> Collector:
@@ -305,14 +305,14 @@ def learner(
     rollout: Space,
     state: Callable[[Any], bytes] = state_of,
 ) -> Spec:
-    """One update of a policy by the episodes that it played.
+    """One update of a policy from the episodes that it played.
 
     Args:
-        config: of the learning.
-        update: `training.learning.ppo.update` or another of its kind.
-        policy: makes what is trained.
+        config: learning settings.
+        update: `training.learning.ppo.update` or a function with the same interface.
+        policy: creates the policy to train.
         rollout: space of its episodes.
-        state: everything of a policy that workers need.
+        state: serialises everything of a policy that workers need.
     """
 
     def build() -> tuple[Any, torch.optim.Optimizer]:

@@ -1,1 +1,1 @@
-"""The learned model of measured latency: what is measured, how it is fitted, and how good it is."""
+"""The learned model of measured latency: measurements, fitting, evaluation."""

@@ -1,4 +1,4 @@
-"""Fits the latency model and compares it with its rivals: `python -m training.papers.latency --help`."""
+"""Fit the latency model and compare it with its rivals: `python -m training.papers.latency --help`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from training.papers.latency.network import LatencyNetwork
 Forecast = Callable[[pd.DataFrame, Measured], np.ndarray]
 Prepared = tuple[pd.DataFrame, Measured]
 
-GREEDY = 1  # the place of greedy's graph among those of a base
-COUNTS = (0, 1, 3, 7, 1000)  # see `gain`; the last stands for all of them
+GREEDY = 1  # index of greedy's graph among the graphs of a base
+COUNTS = (0, 1, 3, 7, 1000)  # see `gain`; the last one stands for all graphs
 
 
 def pairs(us: np.ndarray, noise: np.ndarray, forecasts: np.ndarray) -> tuple[float, int]:
-    """Pairs that differ by more than three times their noise: in the right order, and all.
+    """Of the pairs that differ by more than three times their noise: correctly ordered ones, and all.
 
-    A pair that is forecast to be equal counts as half.
+    A tie in the forecast counts as half.
     """
     right, total = 0.0, 0
     for i, j in itertools.combinations(range(len(us)), 2):
@@ -44,16 +44,16 @@ def pairs(us: np.ndarray, noise: np.ndarray, forecasts: np.ndarray) -> tuple[flo
 
 
 def gain(us: np.ndarray, again_us: np.ndarray, forecasts: np.ndarray, count: int) -> float:
-    """What is saved of the time of greedy's graph by measuring some graphs and taking the fastest.
+    """Time saved over greedy's graph by measuring some graphs and taking the fastest.
 
-    What is saved comes from other samples than the choice, else chance would be taken for a gain.
+    The choice and the saving use different samples; otherwise noise would count as a gain.
 
     Args:
         us: measured.
-        again_us: by other samples.
+        again_us: measured, from other samples.
         forecasts: of the times.
-        count: of the graphs that are forecast fastest, beside greedy's; with 0 the first of them is taken,
-            and nothing is measured.
+        count: number of graphs measured in addition to greedy's, those with the fastest forecasts; with 0,
+            the graph with the fastest forecast is taken without measuring.
     """
     order = np.argsort(forecasts, kind="stable").tolist()
     tried = [GREEDY, *[i for i in order if i != GREEDY][:count]]
@@ -62,7 +62,7 @@ def gain(us: np.ndarray, again_us: np.ndarray, forecasts: np.ndarray, count: int
 
 
 def score(chosen: Sequence[tuple[pd.DataFrame, np.ndarray]]) -> list[str]:
-    """Median error, Kendall's tau and gains of forecasts, with intervals of 95 % over the bases."""
+    """Median error, Kendall's tau and gains of forecasts, with 95 % intervals over the bases."""
     columns = [[rows[name].to_numpy() for name in ("us", "again_us", "noise")] for rows, _ in chosen]
     told = [forecasts for _, forecasts in chosen]
     errors = [np.abs(each / us - 1) for each, (us, _, _) in zip(told, columns, strict=True)]
@@ -99,7 +99,7 @@ def main(
 ) -> None:
     """Fit on training bases and score on others.
 
-    Every tenth training base is `dev`: of known families, not trained on.
+    Every tenth training base belongs to `dev`: known families, but not trained on.
 
     Example: python -m training.papers.latency runs/latency.jsonl --test dev,held_out
     """
@@ -126,13 +126,13 @@ def main(
 
 
 def _prepared(files: Sequence[Path]) -> list[Prepared]:
-    """What was measured together, where it was measured in calm."""
+    """Groups of graphs that were measured together, without those disturbed by other load."""
     calm = [own for own in together(read(files)) if own["is_calm"].all() and len(own) > 1]
     return [(own, Measured.of(own)) for own in calm]
 
 
 def split_of(base: str) -> str:
-    """The split that a base counts for."""
+    """The split that a base belongs to."""
     split, name = base.split()
     return "dev" if split == "train" and int(name) % 10 == 9 else split
 

@@ -1,8 +1,9 @@
-"""Measures graphs of the curriculum, and of the suite, on an executor: the data of the latency model.
+"""Measure graphs of the curriculum and of the suite on an executor: the data of the latency model.
 
-Each base graph, greedy's, those of alternative plans, and some after random substitutions are run in turns,
-by one process for one executor, since threads of one runtime slow another one down. Times of rounds in which
-the process had to wait for processors do not count. `python -m training.papers.latency.collect --help`.
+The base graph, greedy's, those of alternative plans and some after random substitutions run alternately, in a
+separate process per executor, because the threads of one runtime slow another one down. Times from rounds in
+which the process had to wait for processors are discarded.
+`python -m training.papers.latency.collect --help`.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from training.progress import progress_bar
 
 SPLITS: tuple[Split | Literal["suite"], ...] = ("train", "held_out", "test", "suite")
 
-_ENOUGH = 9  # calm samples of each graph
+_ENOUGH = 9  # undisturbed samples per graph
 _LEAST = 6
-_PATIENCE = 3.0  # times the seconds, for calm samples
+_PATIENCE = 3.0  # time limit as a multiple of the seconds, to get undisturbed samples
 _MAX_WALK = 24
-_POOL = 2  # alternative plans are drawn from so many times as many
-_FIRST_SEED = 5_000_000  # of the walks: no other use has them
+_POOL = 2  # alternative plans are drawn from a pool this many times as large
+_FIRST_SEED = 5_000_000  # of the walks; a seed range that nothing else uses
 
 
 def main(
@@ -99,10 +100,10 @@ def _subject(base: str) -> tuple[tuple[str, ...], Source]:
 def _measured(
     base: str, executor: str, variants: int, seconds: float, threads: int, most_ms: float
 ) -> list[dict[str, Any]]:
-    """The rows of one base graph; none where a run takes too long, or greedy finds nothing to do.
+    """The rows of one base graph; none if a run takes too long or greedy finds nothing to do.
 
     Raises:
-        RlOptError: it cannot be traced, or the executor does not run it.
+        RlOptError: the graph cannot be traced, or the executor does not run it.
     """
     families, source = _subject(base)
     graphs = _graphs(source, executor, variants)
@@ -125,18 +126,18 @@ def _lower_quartile(times_us: Sequence[float]) -> float:
 
 
 def _noise(times_us: Sequence[float]) -> float:
-    """The standard error of a lower quartile, as a share, for times spread as a normal distribution is."""
+    """Relative standard error of a lower quartile, assuming normally distributed times."""
     quartiles = statistics.quantiles(times_us, n=4, method="inclusive")
     return (quartiles[2] - quartiles[0]) / len(times_us) ** 0.5 / quartiles[0]
 
 
 def _graphs(source: Source, executor: str, variants: int) -> list[tuple[_C.Graph, int]]:
-    """The base, greedy's graph, and others; no graph twice. With how many steps led to each.
+    """The base, greedy's graph and distinct others, each with the number of steps that led to it.
 
-    Nothing where greedy's graph is the base: scores look for it in the second place.
+    Empty if greedy's graph is the base: the scores expect it in second place.
 
-    Four of five others are of alternative plans, between which a search has to choose; the rest are some
-    random steps away, where no plan leads.
+    Four fifths of the others come from alternative plans, between which a search has to choose; the rest are
+    some random steps away, where no plan leads.
     """
     original, library = source.program.graph, load_library()
     profile, options = MachineProfile(executor, "cpu"), Options(searcher="greedy", budget_ms=5000)
@@ -160,17 +161,17 @@ def _graphs(source: Source, executor: str, variants: int) -> list[tuple[_C.Graph
 def run_in_turns(
     lowered: Sequence[Lowered], source: Source, seconds: float, most_ms: float
 ) -> list[tuple[list[float], bool]]:
-    """Times of callables that take turns on the same inputs.
+    """Time callables alternately on the same inputs.
 
     Args:
         lowered: what to run.
         source: has the inputs.
-        seconds: about how long altogether; up to three times as long for samples that nothing held up.
-        most_ms: that one run may take.
+        seconds: approximate total time; up to three times as long if needed for undisturbed samples.
+        most_ms: longest allowed run.
 
     Returns:
-        For each the samples in microseconds, calm ones where there are enough of them, and whether they are.
-        Empty where one run takes too long.
+        For each callable its samples in microseconds, undisturbed ones if there are enough, and whether they
+        are undisturbed. Empty if one run takes too long.
     """
     samples: list[list[tuple[float, bool]]] = [[] for _ in lowered]
     with torch.no_grad(), no_garbage_collection():
@@ -190,7 +191,7 @@ def run_in_turns(
                 break
             for place in range(len(lowered)):
                 which = (place + number) % len(lowered)
-                lowered[which](*source.inputs)  # brings its own weights back into the caches
+                lowered[which](*source.inputs)  # warms the caches with its own weights
                 waited, start_ns = contention.waited_ns(), time.perf_counter_ns()
                 lowered[which](*source.inputs)
                 wall = time.perf_counter_ns() - start_ns

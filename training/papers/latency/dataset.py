@@ -1,14 +1,14 @@
-"""The measured graphs: one JSON line for each, so that a run that was stopped goes on where its file ends.
+"""The measured graphs, one JSON line each, so that an interrupted run continues where its file ends.
 
 base: what a graph was made of ("train 17", "test 3", "suite resnet18"). Rows of one base and executor were
     measured together, the base itself first and greedy's graph second.
 families: of its blocks, or the name of the model.
 executor, threads, processor: what ran it.
 steps: substitutions applied to the base.
-us: lower quartile of the times of a run, of every second one, in microseconds.
-again_us: the same of the other ones. Who chooses the least of many `us` finds there what it is worth.
+us: lower quartile of every second run time, in microseconds.
+again_us: the same of the other run times, for an unbiased estimate after choosing the least of many `us`.
 noise: standard error of `us`, as a share of it.
-is_calm: the process had its processors while these times were taken.
+is_calm: the process did not have to wait for its processors during these times.
 text: the graph, see `torchrlopt._C.parse_graph`.
 """
 
@@ -31,17 +31,17 @@ COLUMNS = (
 
 
 def append(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Rows of one base at the end of a plain file, in one write."""
+    """Append the rows of one base to an uncompressed file, in one write."""
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     with path.open("a", encoding="utf-8") as file:
         file.write(lines)
 
 
 def read(paths: Sequence[Path]) -> pd.DataFrame:
-    """The rows of files, plain ones or packed (`.jsonl.xz`); a last line that was cut off is left out.
+    """Read the rows of files, plain or compressed (`.jsonl.xz`); an incomplete last line is ignored.
 
     Raises:
-        ValueError: a line in between is damaged.
+        ValueError: another line is damaged.
     """
     found = []
     for path in paths:
@@ -58,5 +58,5 @@ def read(paths: Sequence[Path]) -> pd.DataFrame:
 
 
 def together(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """The rows that were measured together, by base and executor, in order of appearance."""
+    """Groups of rows that were measured together, by base and executor, in order of appearance."""
     return [own for _, own in rows.groupby(["base", "executor"], sort=False)]

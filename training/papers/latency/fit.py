@@ -1,7 +1,7 @@
 """Fits an ensemble of latency networks to measured graphs.
 
-Each member sees bases drawn with replacement. Within a base and executor the forecast has to tell the graphs
-apart, which is what a search asks; that the level is right matters less.
+Each member sees a bootstrap sample of the bases. The main objective is to rank the graphs of one base and
+executor, which is what a search needs; the absolute level matters less.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from torchrlopt.machine.cost import cost_model
 from training.papers.latency.network import LatencyNetwork, PricedGraphs
 from training.progress import progress_bar
 
-_GROUPS = 12  # bases of one batch
-_LEVEL = 0.3  # weight of the level beside the differences within a base
+_GROUPS = 12  # bases per batch
+_LEVEL = 0.3  # weight of the absolute level, relative to the differences within a base
 _RANK = 0.1
 _HUBER = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The graphs of one base on one executor, as the networks take them.
+    """The graphs of one base on one executor, in the networks' input format.
 
     Attributes:
         base: what they were made of.
         executor: its name.
         graphs: V graphs with the typical prices of that executor.
         log_us: [V], measured.
-        noise: [V], shares.
+        noise: [V], relative.
     """
 
     base: str
@@ -46,7 +46,7 @@ class Measured:
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> Measured:
-        """Rows of one base and executor, measured by as many threads as the prices are for."""
+        """From rows of one base and executor, measured with the number of threads that the prices assume."""
         first = rows.iloc[0]
         cost = cost_model(first["executor"], threads=int(first["threads"]))
         priced = [PricedGraphs.of(_C.parse_graph(text), cost) for text in rows["text"]]
@@ -55,14 +55,14 @@ class Measured:
 
 
 def loss_of(forecast: Tensor, target: Tensor, noise: Tensor, group: Tensor, count: int) -> Tensor:
-    """What is made small, a number.
+    """Scalar training loss.
 
     Args:
         forecast: [V], logarithms of microseconds.
         target: [V], measured.
         noise: [V].
-        group: [V], number of the base.
-        count: of the bases.
+        group: [V], index of the base.
+        count: number of bases.
     """
     residual = forecast - target
     sums = residual.new_zeros(count).index_add(0, group, residual)
@@ -86,9 +86,9 @@ def fit(
     Args:
         data: of training bases.
         executors: names.
-        members: networks.
+        members: number of networks.
         epochs: passes over the data.
-        seed: of weights, order and which bases a member sees.
+        seed: of weights, order and each member's bootstrap sample.
     """
     found: list[LatencyNetwork] = []
     with progress_bar() as progress:
@@ -122,7 +122,7 @@ def fit(
 
 
 def _forward(network: LatencyNetwork, batch: Sequence[Measured]) -> tuple[Tensor, Tensor]:
-    """Forecasts of all graphs of a batch, [V], and the number of the base of each."""
+    """Forecasts for all graphs of a batch, [V], and the index of each graph's base."""
     counts = torch.tensor([len(each.log_us) for each in batch])
     group = torch.repeat_interleave(counts)
     executor = torch.tensor([network.executors.index(each.executor) for each in batch])[group]
@@ -132,5 +132,5 @@ def _forward(network: LatencyNetwork, batch: Sequence[Measured]) -> tuple[Tensor
 
 @torch.no_grad()
 def forecast(networks: Sequence[LatencyNetwork], each: Measured) -> Tensor:
-    """Mean over the ensemble of the logarithms of microseconds, [V]."""
+    """Ensemble mean of the logarithms of microseconds, [V]."""
     return torch.stack([_forward(network, [each])[0] for network in networks]).mean(0)

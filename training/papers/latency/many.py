@@ -1,4 +1,4 @@
-"""How many measurements find the fastest of many variants, where the cheapest by price are measured first.
+"""How many measurements find the fastest of many variants, when they are measured in order of price.
 
 python -m training.papers.latency.many training/papers/latency/many_variants/eager.jsonl.xz
 """
@@ -20,14 +20,14 @@ from training.papers.latency.__main__ import GREEDY
 from training.papers.latency.dataset import read, together
 
 COUNTS = (1, 2, 4, 8, 16, 32)
-ENOUGH = 0.02  # what is lost by less is the same
+ENOUGH = 0.02  # smaller losses count as none
 
 
 def losses(us: Sequence[float], again_us: Sequence[float], price_us: Sequence[float]) -> list[float]:
-    """For each of `COUNTS`, how much longer the fastest of so many takes than the fastest of all, as a share.
+    """Relative loss for each of `COUNTS`: the fastest of that many, compared with the fastest of all.
 
-    Greedy's graph is always measured. What is fastest is chosen by other samples than those it is judged by,
-    so a loss may be negative.
+    Greedy's graph is always measured. The fastest is chosen by other samples than those it is judged by, so a
+    loss may be negative.
     """
     order = [GREEDY, *(int(i) for i in np.argsort(price_us, kind="stable") if i != GREEDY)]
     found = [again_us[min(order[:count], key=lambda i: us[i])] for count in (*COUNTS, len(order))]
@@ -37,7 +37,7 @@ def losses(us: Sequence[float], again_us: Sequence[float], price_us: Sequence[fl
 def main(
     file: Annotated[Path, typer.Argument(help="A file of `python -m training.papers.latency.collect`.")],
 ) -> None:
-    """Print what is lost where only some are measured."""
+    """Print what is lost if only some variants are measured."""
     groups = [own for own in together(read([file])) if len(own) > 2]
     if len(groups) < 2:
         raise typer.BadParameter(f"{file} has fewer than two graphs with variants")

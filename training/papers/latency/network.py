@@ -1,8 +1,8 @@
-"""Foretells how long a graph runs on an executor: prices of its nodes, corrected by a graph network.
+"""Predicts the latency of a graph on an executor: node prices, corrected by a graph network.
 
-A price list adds up what operators cost by themselves. What a runtime fuses, keeps in a cache or lays out
-anew depends on the operators around: each node's price gets a factor from what stands around it, and what a
-node costs beside its price, a number of microseconds.
+A price list adds up the costs of isolated operators. What a runtime fuses, caches or lays out differently
+depends on the neighbouring operators: from each node's neighbourhood the network computes a factor on its
+price and an additive cost in microseconds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torchrlopt.agent.networks.encoder import LocalRound, NodeInput, mlp
 from torchrlopt.agent.networks.ragged import segment_sum
 from torchrlopt.agent.observation import Observation, Schema, collate, observe
 
-_MOST = 3.0  # of the logarithm of a node's factor
+_MOST = 3.0  # bound of the logarithm of a node's factor
 
 
 @dataclasses.dataclass(frozen=True)
 class PricedGraphs:
-    """B graphs as the network takes them.
+    """B graphs in the network's input format.
 
     Attributes:
         observation: nodes and edges, B episodes.
@@ -42,20 +42,20 @@ class PricedGraphs:
 
     @classmethod
     def joined(cls, graphs: Sequence[PricedGraphs]) -> PricedGraphs:
-        """Several as one."""
+        """Concatenate several into one."""
         return cls(
             collate([each.observation for each in graphs]), torch.cat([each.price_us for each in graphs])
         )
 
 
 class LatencyNetwork(nn.Module):
-    """The logarithm of the microseconds of a run.
+    """Predicts the logarithm of a run's microseconds.
 
     Args:
         schema: the columns.
-        executors: names; what runs a graph is known by its position here.
+        executors: names; an executor is identified by its position here.
         width: W.
-        rounds: how far a node sees.
+        rounds: of message passing, the radius of a node's view.
     """
 
     def __init__(self, schema: Schema, executors: Sequence[str], width: int = 48, rounds: int = 4) -> None:
@@ -70,7 +70,7 @@ class LatencyNetwork(nn.Module):
         self.overhead = nn.Embedding(len(self.executors), 1)
         last = self.head[-1]
         assert isinstance(last, nn.Linear)
-        with torch.no_grad():  # an untrained network gives the price
+        with torch.no_grad():  # an untrained network predicts the price
             last.weight.mul_(0.1)
             last.bias.copy_(torch.tensor([0.0, -3.0]))
             self.overhead.weight.fill_(1.0)

@@ -1,4 +1,4 @@
-"""What is measured: graphs of the curriculum with random weights, as models that executors can be given."""
+"""Measured subjects: graphs of the curriculum with random weights, as models that executors can run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torchrlopt.onnx.writer import write
 from training.graphs.curriculum import USUAL, Sample, Split, sample_graph
 
 OPSET = 23
-_VARIANCE = 4  # input of BatchNormalization
+_VARIANCE = 4  # index of BatchNormalization's variance input
 
 
 def subject(key: int, split: Split) -> tuple[Sample, Source]:
-    """The graph of a key in usual sizes, traced as a model of PyTorch.
+    """The graph of a key with the sizes of real models, traced as a PyTorch model.
 
     Args:
         key: from 0.
@@ -54,7 +54,7 @@ class _Held(nn.Module):
 
 
 def module_of(graph: _C.Graph, seed: int) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """A graph with random weights as a module, and random inputs.
+    """Make a module of a graph with random weights, and random inputs for it.
 
     Args:
         graph: of float32 values and fixed sizes.
@@ -81,14 +81,14 @@ def module_of(graph: _C.Graph, seed: int) -> tuple[nn.Module, tuple[torch.Tensor
         elif leaf["id"] in variances:
             weights[position] = 0.5 + drawn.abs()
         else:
-            # As large as what keeps the size of activations through layers.
+            # A scale that preserves the magnitude of activations through the layers.
             fan_in = max(1, drawn.numel() // max(shape)) if len(shape) > 1 else 1
             weights[position] = drawn / fan_in**0.5
     return _Held(lowered, weights).eval(), tuple(inputs)
 
 
 def _program(graph: _C.Graph, names: Sequence[str], shapes: Sequence[Sequence[int]]) -> Program:
-    """The graph with a model that has its inputs and outputs and nothing else."""
+    """The graph with a model that has only its inputs and outputs."""
     inputs = [
         onnx_ir.Value(name=name, type=onnx_ir.TensorType(onnx_ir.DataType.FLOAT), shape=onnx_ir.Shape(shape))
         for name, shape in zip(names, shapes, strict=True)

@@ -1,1 +1,1 @@
-"""Rows that measure graphs: how many measurements each needs."""
+"""Rows that learn from measured times: how many measurements each needs."""

@@ -1,6 +1,6 @@
-"""What rows do that measure graphs: spaces of graphs, orders in which they are measured, and times.
+"""Strategies that measure graphs: search spaces, acquisition orders, and timing.
 
-A row is a generator of graphs, which is sent the measured time of the one that it has just given.
+A row is a generator that yields graphs; the measured time of each graph is sent back to it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ Row = Generator[_C.Graph, float, None]
 Order = Generator[int, float, None]
 Seconds = Callable[[], float]
 
-BLOCK = 4  # calls that are timed one after the other, after one that is not
-AGREE = 1.05  # of two blocks of the first graph, the larger by the smaller
+BLOCK = 4  # consecutive timed calls, after one warm-up call
+AGREE = 1.05  # largest accepted ratio between the two blocks of the first graph
 TRIES = 6  # until they agree
-HOW = f"{BLOCK} {AGREE} {TRIES}"  # what times depend on, for the files of runs
-MOST_STEPS = 50  # of an episode where a space is too large to be known
-MOST_TRIES = 20  # for each measurement that a row may make: a small space is not left by chance alone
+HOW = f"{BLOCK} {AGREE} {TRIES}"  # timing parameters that results depend on, for the names of run files
+MOST_STEPS = 50  # per episode, if the space is too large to enumerate
+MOST_TRIES = 20  # per measurement that a row may make: in a small space, random play revisits known graphs
 EXPANSIONS = 30_000  # of the searches whose plans a pool is built around
 _NO_LIMIT, _NO_LIMIT_MS = 10_000, 1e9  # steps and locations; milliseconds
-_DOUBT = 1.0  # standard deviations below the mean by which `by_belief` orders
-_BATCH = 20  # it measures one in so many of what it knows before it thinks again
+_DOUBT = 1.0  # standard deviations below the mean: the lower confidence bound by which `by_belief` orders
+_BATCH = 20  # it refits after every 1 + known // _BATCH measurements
 
-#: Standard deviations that a belief tries, of factors by `_PARTS` and of a measurement: the likeliest counts.
+#: Candidate standard deviations of the factors, by `_PARTS`, and of a measurement: the likeliest are used.
 _FACTORS = (
     (0.1, 0.1, 0.0), (0.1, 0.3, 0.1), (0.3, 0.1, 0.1), (0.3, 0.3, 0.3), (0.5, 1.0, 0.3), (1.0, 1.0, 1.0),
 )  # fmt: skip
@@ -52,17 +52,17 @@ _PARTS = 3
 
 
 def ratios(call: Lowered, first: Lowered, source: Source, blocks: int) -> list[float]:
-    """Ratios, each of a block of calls of both; see `ratio`."""
+    """Ratios of blocks of calls of both; see `ratio`."""
     own, of_first = (functools.partial(least_seconds, each, source) for each in (call, first))
     return [ratio(own, of_first) for _ in range(blocks)]
 
 
 def ratio(own: Seconds, first: Seconds) -> float:
-    """A graph's time by that of the first graph, which is taken before and after.
+    """A graph's time divided by that of the first graph, which is timed before and after it.
 
-    A neighbour on the same host can halve the speed of a processor for some hundredths of a second, and no
-    count of the system tells of it: the first graph's times then differ, and all is timed again. Where they
-    never agree, those count that differed least.
+    A neighbour on the same host can halve a processor's speed for some hundredths of a second, and no system
+    counter shows it. The two times of the first graph then differ, and everything is timed again. If they
+    never agree, the attempt with the smallest difference counts.
     """
     found = []
     before = first()
@@ -77,10 +77,10 @@ def ratio(own: Seconds, first: Seconds) -> float:
 
 
 def least_seconds(call: Lowered, source: Source) -> float:
-    """Of a block's calls: what else a machine does can only add to a time."""
+    """Minimum over a block of calls: other load can only add to a time."""
     times = []
     with torch.no_grad(), no_garbage_collection():
-        call(*source.inputs)  # brings its own weights back into the caches
+        call(*source.inputs)  # warms the caches with its own weights
         for _ in range(BLOCK):
             began = time.perf_counter()
             call(*source.inputs)
@@ -89,12 +89,12 @@ def least_seconds(call: Lowered, source: Source) -> float:
 
 
 class Around:
-    """What lies one step from the graphs that substitutions lead to.
+    """Enumerates the graphs one step away from graphs reached by substitutions.
 
     Args:
-        graph: where all steps begin.
+        graph: where all steps start.
         library: the substitutions.
-        cost: any; an environment has one.
+        cost: any; the environment requires one.
     """
 
     def __init__(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> None:
@@ -106,7 +106,7 @@ class Around:
     def after(self, steps: Steps) -> Iterator[tuple[_C.Graph, Steps]]:
         """Graphs one step after some steps, each with all steps that lead to it.
 
-        One that is begun is ended, or let go, before the next is begun.
+        Exhaust or close one iterator before starting the next: they share an environment.
         """
         self._env.reset([0], [{"prefix": steps}])
         for action in range(len(self._env.hashes_after(0))):
@@ -116,17 +116,17 @@ class Around:
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """Distinct graphs, the first of which is where all begin, and the steps that lead to each."""
+    """Distinct graphs, beginning with the start graph, and the steps that lead to each."""
 
     graphs: list[_C.Graph]
     steps: list[Steps]
 
     @classmethod
     def whole(cls, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, most: int) -> Space:
-        """Everything that substitutions lead to, in the order of the fewest steps.
+        """All graphs reachable by substitutions, in breadth-first order.
 
         Raises:
-            SearchError: that is more graphs than `most`.
+            SearchError: there are more than `most`.
         """
         around = Around(graph, library, cost)
         known: dict[str, tuple[_C.Graph, Steps]] = {fingerprint(graph): (graph, [])}
@@ -141,14 +141,14 @@ class Space:
 
     @classmethod
     def pool(cls, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, size: int) -> Space:
-        """Some around the cheapest ones.
+        """A pool of graphs around the cheapest ones.
 
-        Best-first search by price in single steps, which begins at every graph on the way of two plans.
+        Best-first search by price in single steps, seeded with every graph along two plans.
         """
         around = Around(graph, library, cost)
         known: dict[str, tuple[_C.Graph, Steps]] = {}
         frontier: list[tuple[float, int, Steps]] = []
-        order = itertools.count()  # of what costs the same, the first is the first
+        order = itertools.count()  # ties in cost are broken first in, first out
 
         def add(found: _C.Graph, steps: Steps) -> None:
             key = fingerprint(found)
@@ -160,7 +160,7 @@ class Space:
         for searcher in ("iterated", "greedy"):
             limits = {"budget_ms": _NO_LIMIT_MS, "budget_steps": EXPANSIONS}
             plan: Steps = _C.search(graph, library, cost, searcher=searcher, **limits)["steps"]
-            for length in reversed(range(len(plan) + 1)):  # the ends first, for which there is always room
+            for length in reversed(range(len(plan) + 1)):  # the plans' ends first: they always fit
                 add(_C.replay(graph, library, plan[:length]), plan[:length])
         while frontier and len(known) < size:
             _, _, steps = heapq.heappop(frontier)
@@ -170,7 +170,7 @@ class Space:
 
 
 def random_play(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, rng: np.random.Generator) -> Row:
-    """Where 1 to `MOST_STEPS` random steps lead, each at one place as those of WM; without end."""
+    """End graphs of 1 to `MOST_STEPS` random steps, each at one location as in WM; endless."""
     env = _C.VecRewriteEnv([graph], library, cost, num_envs=1, max_steps=1, has_macros=False)
     yield graph
     while True:
@@ -180,7 +180,7 @@ def random_play(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, rng: n
 
 
 def random_macros(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, rng: np.random.Generator) -> Row:
-    """What an episode ends with that takes anything of MF's table alike, stop among it; without end."""
+    """End graphs of episodes that choose uniformly from MF's candidates, including stop; endless."""
     env = _C.VecRewriteEnv([graph], library, cost, num_envs=1, max_steps=MOST_STEPS, has_macros=True)
     yield graph
     while True:
@@ -195,7 +195,7 @@ def random_macros(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, rng:
 
 
 def best_first(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, rng: np.random.Generator) -> Row:
-    """What is one step away from the fastest measured, again and again; as TASO's search does by price."""
+    """Repeatedly measures the neighbours of the fastest measured graph, as TASO's search does by price."""
     around = Around(graph, library, cost)
     order = itertools.count()
     first: Steps = []
@@ -212,14 +212,14 @@ def best_first(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, rng: np
 
 
 def at_random(space: Space, cost: _C.CostModel, rng: np.random.Generator) -> Order:
-    """The first graph, then any."""
+    """The first graph, then the others in random order."""
     yield 0
     for place in rng.permutation(len(space.graphs) - 1):
         yield int(place) + 1
 
 
 def by_price(space: Space, cost: _C.CostModel, rng: np.random.Generator) -> Order:
-    """The cheapest by price first; those of one price in any order."""
+    """In ascending order of price, with ties in random order."""
     prices = np.array([round(float(cost.metrics(graph)["time_us"]), 3) for graph in space.graphs])
     ties = rng.permutation(len(prices))
     for place in np.lexsort((ties, prices)):
@@ -229,7 +229,7 @@ def by_price(space: Space, cost: _C.CostModel, rng: np.random.Generator) -> Orde
 def by_belief(
     space: Space, cost: _C.CostModel, rng: np.random.Generator, before: Sequence[float] | None = None
 ) -> Order:
-    """What a model of the machine that learns, see `Belief`, hopes to be fastest."""
+    """By the lower confidence bound of a surrogate that learns from the measurements, see `Belief`."""
     belief = Belief.of(space.graphs, cost, before)
     asked: list[int] = []
     told: list[float] = []
@@ -244,7 +244,7 @@ def by_belief(
 
 
 def of_space(order: Order, space: Space) -> Row:
-    """The graphs of a space in an order."""
+    """The graphs of a space in a given order."""
     place = next(order)
     while True:
         told = yield space.graphs[place]
@@ -254,7 +254,7 @@ def of_space(order: Order, space: Space) -> Row:
             return
 
 
-#: Rows that find their own graphs, and orders of a space.
+#: Rows that find their own graphs, and orders over a space.
 FREE: Mapping[str, Callable[[_C.Graph, _C.Library, _C.CostModel, np.random.Generator], Row]] = {
     "random_play": random_play,
     "random_macros": random_macros,
@@ -268,7 +268,7 @@ ORDERS: Mapping[str, Callable[[Space, _C.CostModel, np.random.Generator], Order]
 
 
 def ask(row: Row, machine: Answers, measurements: int) -> None:
-    """Let a row measure so many graphs; fewer where it ends, or only comes to graphs that it knows."""
+    """Let a row make this many measurements; fewer if it ends or only revisits known graphs."""
     graph = next(row)
     for _ in range(MOST_TRIES * measurements):
         told = machine.time(graph)
@@ -282,14 +282,14 @@ def ask(row: Row, machine: Answers, measurements: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Belief:
-    """What is believed of the times of N graphs, corrected by each measurement: a Gaussian process.
+    """Gaussian-process surrogate for the times of N graphs, updated by each measurement.
 
-    A graph's time is the sum over its nodes of price times factor. Factors are unknown: of a kind of
-    operator, of an operator in one shape, and of two that follow each other, which an executor may fuse.
+    A graph's time is the sum over its nodes of price times factor. The unknown factors belong to operator
+    types, to operators of one shape, and to pairs of consecutive operators, which an executor may fuse.
 
     Attributes:
-        before: [N], times that are believed before anything is measured, as shares of the first graph's.
-        kernels: [_PARTS, N, N], products of the graphs' features, by what a factor may belong to.
+        before: [N], prior mean of the times, as shares of the first graph's.
+        kernels: [_PARTS, N, N], inner products of the graphs' features, by type of factor.
     """
 
     before: Floats
@@ -299,12 +299,12 @@ class Belief:
     def of(
         cls, graphs: Sequence[_C.Graph], cost: _C.CostModel, before: Sequence[float] | None = None
     ) -> Belief:
-        """What is believed of some graphs, the first of which is the unit of time.
+        """Prior over some graphs, the first of which is the unit of time.
 
         Args:
             graphs: N of them.
             cost: prices.
-            before: what is foretold of each graph; what its price says if None.
+            before: predicted time of each graph; its price if None.
         """
         parts = [_parts(graph, cost) for graph in graphs]
         first_us = sum(parts[0][0].values())
@@ -314,10 +314,10 @@ class Belief:
         return cls(price if before is None else np.asarray(before), kernels)
 
     def after(self, asked: Sequence[int], told: Sequence[float]) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of what is believed of each graph's time, [N] both.
+        """Posterior mean and standard deviation of each graph's time, [N] both.
 
         Args:
-            asked: positions of what was measured.
+            asked: positions of the measured graphs.
             told: measured times, as shares of the first graph's.
         """
         if not asked:
@@ -337,13 +337,13 @@ class Belief:
 
 
 def _fitted(variances: Floats, noise: float, kernels: Floats, rest: Floats) -> tuple[float, Floats, Floats]:
-    """Logarithm of the likelihood, up to a constant; the variances; the factor of what was asked.
+    """Log-likelihood up to a constant; the variances; the Cholesky factor of the measured graphs' covariance.
 
     Args:
-        variances: of factors, by what they belong to.
+        variances: of the factors, by type.
         noise: standard deviation of a measurement.
-        kernels: [_PARTS, A, A], of what was asked.
-        rest: [A], told less believed.
+        kernels: [_PARTS, A, A], of the measured graphs.
+        rest: [A], measured times minus prior means.
     """
     kernel = np.einsum("i,ijk->jk", variances, kernels) + (noise**2) * np.eye(len(rest))
     factor = linalg.cholesky(kernel, lower=True)
@@ -352,7 +352,7 @@ def _fitted(variances: Floats, noise: float, kernels: Floats, rest: Floats) -> t
 
 
 def _parts(graph: _C.Graph, cost: _C.CostModel) -> tuple[Mapping[Hashable, float], ...]:
-    """Microseconds by kind of operator, by operator in its shape, and by two that follow each other."""
+    """Microseconds by operator type, by operator in its shape, and by pair of consecutive operators."""
     kinds, shapes, pairs = (collections.defaultdict[Hashable, float](float) for _ in range(_PARTS))
     nodes = {node: graph.node(node) for node in graph.topological_order()}
     us = {node: float(cost.node(graph, node)["time_us"]) for node in nodes}
@@ -367,7 +367,7 @@ def _parts(graph: _C.Graph, cost: _C.CostModel) -> tuple[Mapping[Hashable, float
 
 
 def _matrix(rows: Sequence[Mapping[Hashable, float]]) -> Floats:
-    """[N, F] of rows by name."""
+    """Feature matrix [N, F] of rows by feature name."""
     names = {name: i for i, name in enumerate(dict.fromkeys(itertools.chain.from_iterable(rows)))}
     found = np.zeros((len(rows), len(names)))
     for row, values in zip(found, rows, strict=True):

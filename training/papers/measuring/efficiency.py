@@ -1,4 +1,4 @@
-"""The same question on graphs whose spaces are too large to be measured: they are measured on demand."""
+"""Sample efficiency on graphs whose spaces are too large to measure completely: measured on demand."""
 
 from __future__ import annotations
 
@@ -59,20 +59,21 @@ DEMAND_PAIRS = (
     ("mf", "random_macros"), ("mf", "price"), ("wm", "random_play"), ("wm", "mf"),
     ("wm_plus", "random_play"), ("wm_plus", "mf"), ("belief", "price"),
 )  # fmt: skip
-AGAIN = 2  # more blocks of what seems to be the fastest so far: the least of many times is a lucky one
-_POOL = 2.0  # graphs for each one that may be measured
-_EPISODES = 2.0  # for each measurement, at most: where episodes end with what is known, nothing is measured
+AGAIN = 2  # extra blocks for the fastest graph so far: the minimum of many noisy times is biased
+_POOL = 2.0  # graphs in the pool per allowed measurement
+_EPISODES = 2.0  # episodes per measurement, at most: episodes that end with known graphs measure nothing
 
 
 class OnDemand(Answers):
-    """What a machine answers, measured when it is asked; the time of what was asked before is known.
+    """Measures graphs on demand; times of known graphs are cached.
 
-    A time is the least of a block of calls, as a share of that of blocks of the first graph around it.
-    What seems to be the fastest graph so far is timed again, and the median counts; it is one measurement.
+    A time is the minimum over a block of calls, as a share of that of the surrounding blocks of the first
+    graph. A graph that seems to be the fastest so far is timed again, and the median counts as one
+    measurement.
 
     Args:
         source: the model.
-        executor: that runs the graphs.
+        executor: runs the graphs.
         is_at_end: see `Answers`.
     """
 
@@ -80,12 +81,12 @@ class OnDemand(Answers):
         super().__init__({}, load_library().names, is_at_end=is_at_end)
         self.source, self.executor = source, executor
         self.bests: list[dict[str, Any]] = []
-        self.seconds = 0.0  # that lowering and measuring took
+        self.seconds = 0.0  # spent on lowering and measuring
         self._known: dict[str, float] = {}
         self._first = source.lower(source.program.graph, executor)
 
     def time(self, graph: _C.Graph) -> float:
-        """The time of a graph, as a share of the first one's; `FAILED` where the executor does not run it."""
+        """Time of a graph as a share of the first one's; `FAILED` if the executor does not run it."""
         key = fingerprint(graph)
         if key not in self._known:
             began = time.perf_counter()
@@ -98,7 +99,7 @@ class OnDemand(Answers):
         return self._known[key]
 
     def best_after(self, measurements: int) -> dict[str, Any]:
-        """What is chosen after so many measurements, however many were needed to find it."""
+        """The choice after this many measurements, even if fewer were needed to find it."""
         best = [best for best in self.bests if best["measurements"] <= measurements][-1]
         return {**best, "measurements": measurements}
 
@@ -114,7 +115,7 @@ class OnDemand(Answers):
 
 
 def demand_config(row: str, subject: str, seed: int, most: int) -> Config:
-    """Of a row that is trained on demand: the steps of reward R5 add up to what the episode saves."""
+    """Settings of a row trained on demand, with reward R5, whose steps add up to the episode's saving."""
     config = learner_config(row, subject, seed, max_steps=MOST_STEPS, reward="R5")
     updates = max(LEAST_UPDATES, round(_EPISODES * most / (config.groups * config.rollouts)))
     return dataclasses.replace(config, updates=updates)
@@ -128,9 +129,9 @@ def _of_demand(row: str, subject: str, executor: str, seed: int, budgets: Sequen
 
 @kind(_of_demand, measures=True, own_process=True)
 def demand(work: Work, row: str, subject: str, executor: str, seed: int, budgets: Sequence[int]) -> Result:
-    """One row measures graphs of one model; what it chooses after each of the budgets.
+    """Let one row measure graphs of one model; returns its choice after each of the budgets.
 
-    With the last one it ends; a row that is trained ends its update first, of which the rest does not count.
+    It stops at the last budget; a trained row completes its update first, but the surplus does not count.
     """
     began = time.perf_counter()
     source = SUBJECTS[subject].source()
@@ -150,7 +151,7 @@ def demand(work: Work, row: str, subject: str, executor: str, seed: int, budgets
     return {
         "chosen": [machine.best_after(budget) for budget in budgets],
         "measured": len(machine.asked),
-        "real_steps": real_steps,  # of WM and WM+ with those that are not measured, which train the encoder
+        "real_steps": real_steps,  # for WM and WM+ including the unmeasured ones that train the encoder
         "seconds": time.perf_counter() - began,
         "measuring_seconds": machine.seconds,
     }
@@ -158,9 +159,10 @@ def demand(work: Work, row: str, subject: str, executor: str, seed: int, budgets
 
 @kind(lambda subject, executor, **others: told_of_space(subject, executor), measures=True, own_process=True)
 def chosen_times(work: Work, subject: str, executor: str, blocks: int) -> Result:
-    """Times what all rows chose by calls that none was told of: in turns, each beside the first graph.
+    """Time all rows' choices with fresh calls: alternating, each next to the first graph.
 
-    "blocks" has by fingerprint the time of each block of calls as a share of the first graph's around it.
+    "blocks" holds, by fingerprint, the time of each block of calls as a share of the surrounding first
+    graph's.
     """
     source = SUBJECTS[subject].source()
     first = source.lower(source.program.graph, executor)
@@ -185,17 +187,17 @@ def chosen_times(work: Work, subject: str, executor: str, blocks: int) -> Result
 
 
 def _halves(blocks: Sequence[float]) -> tuple[float, float]:
-    """Medians of every second block, and of the others, by which all is told; of the only one of one."""
+    """Medians of the even-numbered blocks and of the odd-numbered ones, which are reported."""
     return float(np.median(blocks[::2])), float(np.median(blocks[1::2] or blocks))
 
 
 def true_time(found: Result, text: str) -> float:
-    """Of a graph that was chosen."""
+    """True time of a chosen graph."""
     return _halves(found["blocks"][fingerprint(_C.parse_graph(text))])[1]
 
 
 def true_fastest(found: Result) -> float:
-    """The same of the graph that is the fastest by the other blocks: not of the luckiest one."""
+    """True time of the graph that is fastest by the other blocks, which avoids selecting the luckiest one."""
     return min(map(_halves, found["blocks"].values()))[1]
 
 

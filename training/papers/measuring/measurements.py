@@ -1,7 +1,7 @@
-"""The dissertation's question where a reward is a measured latency: how many measurements does a row need?
+"""The dissertation's question with measured latency as the reward: how many measurements does a row need?
 
-It is asked of spaces of which every graph was measured once, so that all rows are told the same times and the
-fastest is known; `efficiency` asks it of others.
+Here every graph of the space was measured once, so that all rows see the same times and the fastest graph is
+known; `efficiency` covers other spaces.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from training.papers.runner import EXECUTORS, Result, Run, Scale, Work, Workplac
 from training.papers.stats import compared, percent_text
 from training.train import trainer_of
 
-#: Rows that are trained on measured times: arguments beside those of every run on one graph; of 16 episodes
-#: an update.
+#: Rows trained on measured times: arguments in addition to those of every run on one graph; 16 episodes per
+#: update.
 LEARNERS: Mapping[str, Mapping[str, Any]] = {
     "mf": {},
     "wm": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
     "wm_plus": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
 }
-LEAST_UPDATES = RANDOM_UPDATES + 2  # the random ones of a world model, and two in which it learns
-FORETOLD = "foretold"  # `belief`, which begins with what networks foretell in place of prices
+LEAST_UPDATES = RANDOM_UPDATES + 2  # a world model's random updates, and two in which it learns
+FORETOLD = "foretold"  # `belief` with network predictions instead of prices as the prior mean
 TITLES: Mapping[str, str] = {
     "random": "any order",
     "random_play": "random play, single steps",
@@ -73,7 +73,7 @@ ROWS = ("random", "price", "best_first", "belief", FORETOLD, *LEARNERS)
 BUDGETS = (1, 3, 10, 30, 100, 300)
 COMPARED_AT, CLOSE = (30, 100), 0.02
 PAIRS = (("wm", "mf"), ("wm_plus", "mf"), ("belief", "price"), (FORETOLD, "belief"))
-#: Updates of a training, in full; an update of "wm" and "wm_plus" takes longer.
+#: Updates of a full training; an update of "wm" and "wm_plus" takes longer.
 UPDATES = {"mf": 400, "wm": 120, "wm_plus": 120}
 
 Key = ["row", "graph", "executor", "seed"]
@@ -87,15 +87,15 @@ def _of_data(executors: Sequence[str], **others: Any) -> list[str]:
 def forecast(
     work: Work, executors: Sequence[str], spaces: Sequence[str], members: int, epochs: int, bases: int
 ) -> Result:
-    """Fits latency networks to graphs measured before; foretells the times of a space's graphs, as shares.
+    """Fit latency networks to earlier measurements; predict the times of a space's graphs, as shares.
 
     Args:
         work: needs the spaces, one after the other.
-        executors: that ran them, in the same order as spaces.
+        executors: of the spaces, in the same order.
         spaces: names of their graphs.
-        members: networks, whose mean is taken.
+        members: number of networks, whose mean is taken.
         epochs: passes over the data.
-        bases: most graphs of the curriculum, with their variants, that are learnt from on each executor.
+        bases: most graphs of the curriculum, with their variants, to learn from on each executor.
     """
     known = sorted(set(executors))
     data: list[fitting.Measured] = []
@@ -117,14 +117,14 @@ def forecast(
 
 
 def learner_config(row: str, subject: str, seed: int, **given: Any) -> Config:
-    """Arguments of a training on one graph by measured times."""
+    """Arguments of a training on one graph with measured times."""
     return Config.of_row(row, graph=subject, seed=seed, **given, **LEARNERS[row])
 
 
 def train_by(
     config: Config, executor: str, graph: _C.Graph, machine: Answers, most: int | None = None
 ) -> int:
-    """Train a row by what a machine answers, until it has measured enough; the steps that it made."""
+    """Train a row on measured times until it has made enough measurements; returns its number of steps."""
     with tempfile.TemporaryDirectory() as folder:
         given: dict[str, Any] = {"prices": typical_prices(executor), "graph": graph, "answers": machine}
         trainer = trainer_of(config, Path(folder), **given)
@@ -136,16 +136,16 @@ def train_by(
 
 @kind(lambda executor, **others: priced(executor=executor))
 def asking(work: Work, row: str, subject: str, executor: str, seed: int, updates: int, place: int) -> Result:
-    """One row measures the graphs of a space, as many as it likes: their positions, each once, in order.
+    """Let one row measure graphs of a space, without a limit: their positions, each once, in order.
 
     Args:
         work: needs the space, and for row `FORETOLD` the forecast.
         row: one of `ROWS`.
         subject: whose space it is.
-        executor: that ran the graphs.
-        seed: of the row, and of which calls a measurement is made of.
-        updates: of a row that is trained.
-        place: of the space in the forecast.
+        executor: ran the graphs.
+        seed: of the row, and of the calls that make up each measurement.
+        updates: of a trained row.
+        place: index of the space in the forecast.
     """
     found = work.needed[0]
     machine = Answers(dict(zip(found["keys"], told_of(found, seed).tolist(), strict=True)), found["names"])
@@ -180,7 +180,7 @@ def _asking_runs(scale: Scale, place: Workplace) -> Runs:
     """By ("space", subject, executor), and by row, subject, executor and seed."""
     spaces = _space_runs(scale)
     is_small = scale.share < 0.05
-    of_all = forecast(  # one run for all
+    of_all = forecast(  # one run shared by all
         *spaces.values(),
         executors=tuple(executor for _, executor in spaces),
         spaces=tuple(subject for subject, _ in spaces),
@@ -209,7 +209,7 @@ def _asking_data(results: Results, scale: Scale) -> Data:
         rows += [(*key, n, float(slower[n - 1]), each["real_steps"]) for n in BUDGETS if n <= len(slower)]
         every += [(*key, n, float(slower[min(n, len(slower)) - 1])) for n in BUDGETS]
         far = np.nonzero(slower > CLOSE)[0]
-        # A row cannot know that it has come so far: where it leaves again, it had not.
+        # A row cannot know that it has reached a level: only the last arrival counts.
         needed = int(far[-1]) + 2 if len(far) else 1
         asked[key]["needed"] = needed if needed <= len(slower) else np.inf
     means = frame(every, *Key, "measurements", "slower").groupby(
@@ -260,12 +260,12 @@ def _asking_data(results: Results, scale: Scale) -> Data:
 
 
 def percents(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """With some columns in percent."""
+    """Convert some columns to percent."""
     return table.assign(**{name: table[name].map("{:.1%}".format) for name in columns})
 
 
 def drawn(data: pd.DataFrame, value: str, than: str) -> Figure:
-    """A panel for each executor, a line for each row; those that are trained are drawn through."""
+    """A panel per executor, a line per row; solid lines are trained rows."""
     keys = ["row", "executor", "graph", "measurements"]
     means = (100 * data.groupby(keys, sort=False)[value].mean()).reset_index()
     means["trained"] = means["row"].isin(LEARNERS)
@@ -284,7 +284,7 @@ def drawn(data: pd.DataFrame, value: str, than: str) -> Figure:
 def tests_of(
     data: pd.DataFrame, value: str, pairs: Sequence[tuple[str, str]], at: Sequence[int]
 ) -> pd.DataFrame:
-    """Paired t tests over the graphs, of percent, after some numbers of measurements; corrected together."""
+    """Paired t tests over the graphs, in percent, after some numbers of measurements; corrected together."""
     columns: dict[str, Floats] = {}
     named: list[tuple[str, str]] = []
     for executor in dict.fromkeys(data["executor"]):
@@ -306,7 +306,7 @@ def tests_of(
 
 
 def _steps(data: pd.DataFrame, column: str) -> pd.Series[float]:
-    """Of trained rows, real steps in the mean."""
+    """Mean real steps of trained rows."""
     once = data.drop_duplicates(Key)
     return once[once["row"].isin(LEARNERS)].groupby("row", sort=False)[column].mean()
 

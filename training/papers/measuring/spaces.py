@@ -1,4 +1,4 @@
-"""Spaces of which every graph is measured, so that all answers are known: what is told, and what is true."""
+"""Fully measured spaces: the measurements reported to rows, and the ground truth."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from training.papers.measuring.asking import (
 from training.papers.measuring.subjects import SUBJECTS
 from training.papers.runner import Result, Work, kind, measured
 
-MOST_GRAPHS = 1_000  # of a space
-TOGETHER = 40  # graphs that are held lowered at the same time
-FAILED = 10.0  # what is told of a graph that the executor does not run, as a share of the first one's time
+MOST_GRAPHS = 1_000  # per space
+TOGETHER = 40  # graphs that are kept lowered at the same time
+FAILED = 10.0  # reported for a graph that the executor does not run, as a share of the first one's time
 
 
 def told_of_space(subject: str, executor: str, **others: Any) -> str:
-    """What the times of a space depend on."""
+    """Everything that the times of a space depend on."""
     return f"{measured(executor=executor)} {HOW} {MOST_GRAPHS} {SUBJECTS[subject]}"
 
 
 @kind(told_of_space, measures=True, own_process=True)
 def space(work: Work, subject: str, executor: str, blocks: int) -> Result:
-    """Measures every graph of a space: what all rows are then told when they ask.
+    """Measure every graph of a space, once for all rows.
 
-    "ratios", [graphs][2][blocks], are times of blocks of calls by those of the first graph around them; what
-    is told is of the first half, what is true of the second.
+    "ratios", [graphs][2][blocks], are times of blocks of calls divided by those of the first graph around
+    them. Rows see measurements from the first half; the second half is the ground truth.
     """
     about, cost = SUBJECTS[subject], cost_of(typical_prices(executor))
     source = about.source()
@@ -74,30 +74,29 @@ def space(work: Work, subject: str, executor: str, blocks: int) -> Result:
 
 
 def told_of(found: Result, seed: int) -> Floats:
-    """[N], one measurement of each graph, as shares of the first one's time: half of what is told."""
+    """[N], one measurement of each graph, as shares of the first one's time: half of the reported blocks."""
     rng = np.random.default_rng(seed)
     halves = [rng.permutation(each[0])[: len(each[0]) // 2] if each else [FAILED] for each in found["ratios"]]
     return np.array([np.median(each) for each in halves])
 
 
 def true_of(found: Result) -> Floats:
-    """[N], the same of calls that nobody is told of: what the least of many is really."""
+    """[N], times from the blocks that no row sees: an unbiased estimate even for the least of many."""
     return np.array([np.median(each[1]) if each else FAILED for each in found["ratios"]])
 
 
 def fastest_of(found: Result) -> int:
-    """Position of the graph with the least time by the calls that are told.
+    """Position of the graph with the least time in the reported blocks.
 
-    By those of `true_of` the fastest of many would be the luckiest too, and any choice slower than it.
+    By `true_of`, the fastest of many would be the luckiest too, and any other choice would look slower.
     """
     return int(np.argmin([np.median(each[0]) if each else FAILED for each in found["ratios"]]))
 
 
 def regret(order: Sequence[int], found: Result, seed: int) -> Floats:
-    """[N], by how much the best after n measurements is truly slower than the fastest, as a share.
+    """[N], regret: how much slower, as a share, the best after n measurements truly is than the fastest.
 
-    Of the graphs measured so far the one is taken that was told to be fastest. Where a row stops asking, its
-    last choice stays.
+    The choice is the graph with the least reported time so far. After a row stops, its last choice stays.
     """
     true, times = true_of(found), told_of(found, seed)[list(order)]
     is_best = times == np.minimum.accumulate(times)
@@ -107,7 +106,7 @@ def regret(order: Sequence[int], found: Result, seed: int) -> Floats:
 
 
 def rebuilt(found: Result) -> Space:
-    """Its graphs."""
+    """Rebuild the space with its graphs."""
     first, library = _C.parse_graph(found["first"]), subset_of(load_library(), found["names"])
     steps: list[Steps] = [[(name, at) for name, at in each] for each in found["steps"]]
     return Space([_C.replay(first, library, each) for each in steps], steps)

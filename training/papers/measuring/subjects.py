@@ -1,4 +1,4 @@
-"""The graphs that rows measure: blocks of real architectures in sizes that people run."""
+"""The graphs that rows measure: blocks of real architectures with realistic sizes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from torchrlopt.substitutions.load import subset_of
 from training.graphs.curriculum import USUAL, Split, sample_graph
 from training.papers.latency.subjects import module_of
 
-_BLOCK, _STACK = 0.1, 0.4  # progress of the curriculum at which a graph is one block, or a stack of few
+_BLOCK, _STACK = 0.1, 0.4  # curriculum progress at which a graph is one block, or a stack of a few
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A graph of the curriculum in sizes that people run, of which a run takes milliseconds.
+    """A graph of the curriculum with realistic sizes, which runs for milliseconds.
 
     Attributes:
         split: of the curriculum.
         key: in it.
         progress: of the curriculum.
-        is_narrow: the whole library leads to too many graphs; its space is that of the substitutions that
-            some plan for the graph uses.
+        is_narrow: whether its space uses only the substitutions that some plan for the graph uses, because
+            the whole library leads to too many graphs.
     """
 
     split: Split
@@ -44,7 +44,7 @@ class Subject:
         return source
 
     def library(self, graph: _C.Graph) -> _C.Library:
-        """The substitutions that make its space."""
+        """The substitutions that span its space."""
         if not self.is_narrow:
             return load_library()
         cost, limits = cost_model("eager", threads=1), {"budget_ms": 1e9, "budget_steps": 2_000}
@@ -81,7 +81,7 @@ BLOCKS: Mapping[str, Subject] = {
     "gated_state_24": Subject("test", 24, is_narrow=True),
     "recurrent_cell_24": Subject("held_out", 24, is_narrow=True),
 }
-#: Several blocks each, with thousands of ways to rewrite them.
+#: Several blocks each, with thousands of possible rewrites.
 STACKS: Mapping[str, Subject] = {
     "toy_bert_3_layers": Layers("train", 0),
     "gated_state_relations": Subject("test", 6, _STACK),
@@ -89,5 +89,5 @@ STACKS: Mapping[str, Subject] = {
     "darts_asymmetric_separable": Subject("test", 3, _STACK),
     "two_of_gated_experts": Subject("test", 19, _STACK),
 }
-QUICK = "grouped_residual_15"  # too small a space to ask about, for trying the program
+QUICK = "grouped_residual_15"  # too small a space to be meaningful; for quick runs
 SUBJECTS: Mapping[str, Subject] = {**BLOCKS, **STACKS, QUICK: Subject("test", 15)}
