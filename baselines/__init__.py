@@ -1,1 +1,1 @@
-"""The suite of models torchrlopt is measured on, and the comparison with its peers."""
+"""The benchmark suite of torchrlopt, and the comparison with its peers."""

@@ -1,4 +1,4 @@
-"""Many architectures through torch.compile with the default options: `python -m baselines.architectures`."""
+"""Many architectures through torch.compile with default options: `python -m baselines.architectures`."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def main(
 ) -> None:
     """Compile small models of many architectures with the default options and compare them with eager ones.
 
-    Weights are random, also those of norms. Each model is called four times: twice with other values, then
-    with another batch size, then with longer texts or larger images where it takes them; or it generates as
-    often. All outputs count, caches too. Each case has a process
-    of its own. Status "equal" is a success; "dynamo" is a failure that PyTorch's own backend aot_eager shows
-    as well. An internal error that the fallback hides (see torchrlopt/compile/fallback.py) is a failure, too.
+    All weights are random, including those of norms. Each model is called four times: twice with different
+    values, then with another batch size, then with longer texts or larger images if it accepts them; or it
+    generates as often. All outputs are compared, including caches. Each case runs in a separate process.
+    Status "equal" is a success; "dynamo" is a failure that PyTorch's own backend aot_eager shows as well. An
+    internal error hidden by the fallback (see torchrlopt/compile/fallback.py) is a failure, too.
 
     Example: python -m baselines.architectures bert,llama/static --csv out.csv
     """
@@ -91,7 +91,7 @@ def main(
 
 
 def write_csv(outcomes: Sequence[Outcome], path: Path) -> None:
-    """All outcomes, with `CSV_COLUMNS`."""
+    """Write all outcomes, with `CSV_COLUMNS`."""
     csv_files.write(path, CSV_COLUMNS, ([_cell(each, column) for column in CSV_COLUMNS] for each in outcomes))
 
 
@@ -103,7 +103,7 @@ def _cell(outcome: Outcome, column: str) -> str:
 
 
 def render(outcomes: Sequence[Outcome]) -> Table:
-    """The table of a terminal, a row for each case."""
+    """The terminal table, one row per case."""
     figures = ("graphs", "rewritten", "operators", "speed-up", "first call s")
     table = terminal.table("Compiled and compared with eager PyTorch", ("case", "status"), figures)
     table.add_column("kept, why", overflow="fold")
@@ -119,7 +119,7 @@ def render(outcomes: Sequence[Outcome]) -> Table:
 
 
 def summary(outcomes: Sequence[Outcome]) -> list[str]:
-    """The lines below the table."""
+    """Summary lines printed below the table."""
     known = {case.label: case.name for case in CASES.values()}
     names = {known[each.case] for each in outcomes}
     counts = Counter(each.status for each in outcomes)

@@ -1,4 +1,4 @@
-"""What calls cost: the first one, what is around the executor in later ones, and tokens of generated text.
+"""Call costs: first calls, overhead beyond the executor in later calls, and tokens of generated text.
 
 `python -m baselines.calls --help`.
 """
@@ -49,17 +49,17 @@ def main(
 ) -> None:
     """Time first calls, calls of tiny models, and tokens of generated text; all ways alternate.
 
-    first: each is the first call of a process of its own that has only built the model. eager is the model as
-    it is, aot_eager torch.compile's backend of that name, which traces as ours does and compiles nothing; all
-    others are `optimise`. default begins with an empty store of plans, and stored with what a process before
-    it has left there. On a machine that does other work, look at the processor time.
+    first: the first call of a new process that has only built the model. eager is the unmodified model,
+    aot_eager torch.compile's backend of that name, which traces as ours does and compiles nothing; all others
+    are `optimise`. default starts with an empty plan store, stored with the store left by an earlier process.
+    On a busy machine, look at the processor time.
 
-    overhead: whole calls, and what is beyond the executor's part of them, in one thread. check and frozen are
-    `optimise` with these weights, compile_check and compile_frozen torch.compile with our backend. The least
-    of the calls says what they cost on a machine that does nothing else.
+    overhead: whole calls, and their time beyond the executor's part, on one thread. check and frozen are
+    `optimise` with these weights, compile_check and compile_frozen torch.compile with our backend. The
+    minimum over the calls is their cost on an otherwise idle machine.
 
-    decode: greedy generation, each way in a process of its own. The clock starts when the first token is
-    there. Every way has to give eager PyTorch's tokens.
+    decode: greedy generation, each way in a separate process. The clock starts at the first token. Every way
+    has to produce eager PyTorch's tokens.
 
     Example: python -m baselines.calls --parts overhead --subjects 10,squeezenet1_1 --csv calls.csv
     """
@@ -101,7 +101,7 @@ def _is_even(text: str) -> bool:
 
 
 def first_calls(model: str, ways: list[str], rounds: int, threads: int, results: Results) -> None:
-    """One process for each call; what `stored` finds is left by one that is not measured."""
+    """One process per call; `stored` uses the store of an extra process that is not measured."""
     with tempfile.TemporaryDirectory() as kept:
         for number in range(rounds):
             for way in ways:
@@ -131,7 +131,7 @@ def first_calls(model: str, ways: list[str], rounds: int, threads: int, results:
 
 
 def overheads(subject: str, executor: str, calls: int, results: Results) -> None:
-    """All ways of calling one model, in one process."""
+    """Time all ways of calling one model, in one process."""
     arguments = {"executor": executor, "model": subject}
     contestant = Contestant(executor, "baselines.shared.overhead:Overhead", arguments)
     name = f"{subject} weights" if subject.isdigit() else subject
@@ -157,7 +157,7 @@ def overheads(subject: str, executor: str, calls: int, results: Results) -> None
 
 
 def generations(text: str, dtype: str, threads: int, tokens: int, rounds: int, results: Results) -> None:
-    """Generations of one model, each way in a process of its own."""
+    """Time generations of one model, each way in a separate process."""
     contestants = [
         Contestant(
             way,
@@ -204,7 +204,7 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def first_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row for each model and way: medians; "beyond" is what is beyond aot_eager in the same round."""
+    """One row per model and way: medians; "beyond" is the time beyond aot_eager's in the same round."""
     own = frame[frame.metric.str.startswith(("first call", "later calls"))]
     if own.empty:
         return pd.DataFrame()
@@ -227,7 +227,7 @@ def first_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def overhead_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row for each model, a column for each way of calling it; in brackets what is beyond the executor."""
+    """One row per model, one column per way of calling it; the time beyond the executor is in brackets."""
     own = frame[frame.metric.isin(("call, least", "beyond the executor, least"))]
     if own.empty:
         return pd.DataFrame()
@@ -244,7 +244,7 @@ def overhead_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def decode_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row for each model, a column for each way."""
+    """One row per model, one column per way."""
     own = of(frame, metric="token")
     if own.empty:
         return pd.DataFrame()

@@ -1,4 +1,4 @@
-"""Times torchrlopt against its peers on the suite: `python -m baselines.compare --help`."""
+"""Time torchrlopt against its peers on the suite: `python -m baselines.compare --help`."""
 
 from __future__ import annotations
 
@@ -77,19 +77,19 @@ def main(
         bool, typer.Option("--kernels", help="Profile the kernels of calls on CUDA, too.")
     ] = False,
 ) -> None:
-    """Time torchrlopt and its peers on the suite, each model and peer in a process of its own.
+    """Time torchrlopt and its peers on the suite, each model and peer in a separate process.
 
     Eager PyTorch always runs. Peers compile one after the other and then alternate, round by round. The
-    speed-up is the median of the rounds' ratios to eager PyTorch, with its quartiles. The first call counts
-    compilation, from caches that do not know the model, but not imports. Errors are against float64; a result
+    speed-up is the median of the rounds' ratios to eager PyTorch, with its quartiles. The first call includes
+    compilation, with caches that do not know the model, but not imports. Errors are against float64; a result
     that is further from it than eager's own rounding explains is reported as wrong and does not count.
 
     torchrlopt has a row for each combination of executor, weights and searcher. Default options are
-    "torchrlopt/default", or "torchrlopt/eager" where no runtime is installed, max-autotune is
-    "torchrlopt/auto"; with frozen weights they end in "/frozen". On CUDA peers are whole settings, calls are
-    timed by events of the device, and memory is the device's.
+    "torchrlopt/default", or "torchrlopt/eager" if no runtime is installed, max-autotune is "torchrlopt/auto";
+    with frozen weights they end in "/frozen". On CUDA peers are whole settings, calls are timed with device
+    events, and memory is the device's.
 
-    One model takes about a minute, most of it inductor's compilations; all of them less than 40 minutes.
+    One model takes about a minute, most of it inductor's compilations; all of them take less than 40 minutes.
 
     Example: python -m baselines.compare --executor eager,auto --weights check,frozen --csv out.csv
     """
@@ -122,7 +122,7 @@ def main(
     how = Settings(rounds, timeout_s=timeout, jobs=jobs, with_kernels=kernels)
     total = sum(len(cases) + rounds for cases in groups)
     reasons: list[str] = []
-    # The caches are new: a first call counts the compilation.
+    # The caches are empty, so that a first call includes the compilation.
     with tempfile.TemporaryDirectory() as caches, terminal.progress(console) as progress:
         task = progress.add_task("starting", total=total)
 
@@ -176,7 +176,7 @@ def note(results: Results, row: Row) -> None:
 
 
 def calls(frame: pd.DataFrame) -> pd.DataFrame:
-    """Milliseconds of a call of each peer (columns) by model and round, of models that eager PyTorch ran."""
+    """Milliseconds per call of each peer (columns) by model and round, for models that eager PyTorch ran."""
     own = of(frame, metric="call")
     own = own.assign(round=own["round"].fillna(-1))
     wide = own.pivot_table(index=["model", "round"], columns="peer", values="value", sort=False)
@@ -185,13 +185,13 @@ def calls(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def speed_ups(frame: pd.DataFrame, quantile: float = 0.5) -> pd.DataFrame:
-    """How many times faster than eager PyTorch each peer is, by model: the median over the rounds."""
+    """Speed-up of each peer over eager PyTorch, by model: a quantile over the rounds."""
     wide = calls(frame)
     return _of_rounds(wide.rdiv(wide[BASE], axis=0), quantile)
 
 
 def over_best(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same of torchrlopt, over the fastest of the other peers on each model."""
+    """Speed-up of torchrlopt over the fastest of the other peers on each model."""
     wide = calls(frame)
     others = wide[[peer for peer in wide if not is_ours(peer)]]
     best = _of_rounds(others, 0.5).idxmin(axis=1)
@@ -200,7 +200,7 @@ def over_best(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def gains_of_plans(ratios: pd.DataFrame) -> pd.DataFrame:
-    """What the plan brings in each executor that ran with and without one."""
+    """Speed-up from the plan in each executor that ran with and without one."""
     pairs = [peer for peer in ratios if f"{peer}/none" in ratios]
     return pd.DataFrame({f"{peer} / without a plan": ratios[peer] / ratios[f"{peer}/none"] for peer in pairs})
 
@@ -210,18 +210,18 @@ def _of_rounds(wide: pd.DataFrame, quantile: float) -> pd.DataFrame:
 
 
 def geometric_mean(values: pd.Series) -> float:
-    """Of the models that have a value."""
+    """Geometric mean over the models that have a value."""
     known = values.dropna()
     return float(known.prod() ** (1 / len(known))) if len(known) else float("nan")
 
 
 def table(frame: pd.DataFrame, with_costs: bool = True, with_spread: bool = False) -> pd.DataFrame:
-    """A row for each model and one for the geometric means, as texts; of one batch size and type.
+    """One row per model and one for the geometric means, as texts; for one batch size and type.
 
     Args:
         frame: rows of the long table.
-        with_costs: whether memory and first calls are shown, of eager PyTorch, inductor and torchrlopt.
-        with_spread: whether the quartiles over the rounds are.
+        with_costs: show memory and first calls of eager PyTorch, inductor and torchrlopt.
+        with_spread: show the quartiles over the rounds.
     """
     ratios = speed_ups(frame)
     gains = gains_of_plans(ratios)
@@ -269,11 +269,11 @@ def tables(frame: pd.DataFrame, **how: bool) -> dict[str, pd.DataFrame]:
 
 
 def summary(frames: Mapping[str, pd.DataFrame], columns: Mapping[str, str]) -> pd.DataFrame:
-    """Geometric means with the smallest and the largest speed-up, a row for each run.
+    """Geometric means with the smallest and the largest speed-up, one row per run.
 
     Args:
-        frames: rows of the long table by what the run is called.
-        columns: labels of peers by the titles of their columns.
+        frames: rows of the long table, by name of the run.
+        columns: labels of peers, by column title.
     """
     rows = []
     for name, frame in frames.items():

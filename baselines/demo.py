@@ -1,4 +1,4 @@
-"""The main job on real models: optimise each, check it, time it against eager, print a table.
+"""Demo on real models: optimise each, check it, time it against eager, print a table.
 
 `make demo` runs it; `python -m baselines.demo MODEL...` takes any names of `baselines.models.NAMES`.
 """
@@ -31,7 +31,7 @@ def first_tensor(output: Any) -> torch.Tensor:
 
 
 def alternated_ms(callables: list[Callable[[], Any]]) -> list[float]:
-    """Median time of each callable in milliseconds, taken in turns so that all see the same machine."""
+    """Median time of each callable in milliseconds; calls alternate, so that all see the same load."""
     times: list[list[float]] = [[] for _ in callables]
     for _ in range(ROUNDS):
         for call, taken in zip(callables, times, strict=True):
@@ -42,12 +42,12 @@ def alternated_ms(callables: list[Callable[[], Any]]) -> list[float]:
 
 
 def row(name: str) -> list[str]:
-    """Optimise one model of the suite; the cells of its row."""
+    """Optimise one model of the suite; returns the cells of its row."""
     model, inputs = build(name)
     start = time.perf_counter()
     optimised = torchrlopt.optimise(model, inputs)
     seconds = time.perf_counter() - start
-    # What a user writes: the plan is in the store by now, so this compiles without a search.
+    # A user's code: the plan is in the store by now, so this compiles without a search.
     compiled = torch.compile(model, backend="rlopt")
     expected, got = first_tensor(model(*inputs)), first_tensor(compiled(*inputs))
     error = ((expected - got).abs().max() / expected.abs().max()).item()

@@ -1,4 +1,4 @@
-"""Errors as one line, for tables and pipes."""
+"""One-line error messages, for tables and pipes."""
 
 from __future__ import annotations
 

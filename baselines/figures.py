@@ -1,12 +1,12 @@
-"""Writes the tables of the pages anew from the committed results: `make figures`.
+"""Regenerates the tables in the documentation from the committed results: `make figures`.
 
-A table stands between two lines, of which the first says what it is made of:
+A table stands between two lines, the first of which describes it:
 
     <!-- figures: compare cpu_batch1_float32_zen4 -->
     <!-- end -->
 
-The words are a name in `TABLES`, files of `baselines/results/` without their ending, and settings NAME=VALUE,
-whose values have "_" for spaces.
+The words are a name in `TABLES`, files of `baselines/results/` without their extension, and settings
+NAME=VALUE, whose values use "_" for spaces.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RESULTS = ROOT / "baselines" / "results"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 _PLACE = re.compile(r"(<!-- figures: (.*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
-#: Titles of the columns of summaries, and the peers that they show.
+#: Column titles of summaries, and the peers that they show.
 _PEERS = {
     "inductor": "inductor",
     "inductor, freezing": "inductor_freezing",
@@ -62,7 +62,7 @@ def main(
 
 
 def with_figures(text: str) -> str:
-    """A page with its tables made anew.
+    """Regenerate the tables of a page.
 
     Raises:
         KeyError: there is no such table.
@@ -72,7 +72,7 @@ def with_figures(text: str) -> str:
 
 
 def figure(words: str) -> str:
-    """A table in Markdown, by the words of its first line."""
+    """A Markdown table, from the words of its first line."""
     kind, *rest = shlex.split(words)
     settings = dict(word.replace("_", " ").split("=") for word in rest if "=" in word)
     paths = [RESULTS / f"{word}.csv" for word in rest if "=" not in word]
@@ -82,7 +82,7 @@ def figure(words: str) -> str:
 
 
 def summary(paths: list[Path]) -> pd.DataFrame:
-    """Geometric means of the speed-up over eager PyTorch, a row for each file."""
+    """Geometric means of the speed-up over eager PyTorch, one row per file."""
     frames = {}
     for path in paths:
         frame = read(path)
@@ -95,7 +95,7 @@ def summary(paths: list[Path]) -> pd.DataFrame:
 
 
 def _default_options(frame: pd.DataFrame) -> pd.DataFrame:
-    """What users get: speed-up and first call, by default and with max-autotune."""
+    """Speed-up and first call by default and with max-autotune."""
     ratios = compare.speed_ups(frame)
     first = of(frame, metric="first call")
     rows = []
@@ -119,7 +119,7 @@ def _without_costs(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _means(frame: pd.DataFrame) -> pd.DataFrame:
-    """The geometric means of a comparison, with the least and the largest."""
+    """The geometric means of a comparison, with the smallest and the largest."""
     ratios = compare.speed_ups(frame).drop(columns=compare.BASE)
     every = pd.concat([ratios, compare.gains_of_plans(ratios)], axis=1)
     rows = [
@@ -130,7 +130,7 @@ def _means(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_hand(frame: pd.DataFrame) -> pd.DataFrame:
-    """float16 in ours against the same models converted to float32 by hand, from two runs."""
+    """float16 in torchrlopt against the same models converted to float32 by hand, from two runs."""
     calls_ms = of(frame, metric="call").pivot_table(index="model", columns=["dtype", "peer"], values="value")
     own = calls_ms["float32", "eager"] / calls_ms["float16", "torchrlopt/eager"]
     mean = f"{compare.geometric_mean(own):.2f}x"

@@ -1,4 +1,4 @@
-"""The graphs of the suite as the search sees them: models are captured, nothing is lowered or run."""
+"""The graphs of the suite as the search sees them: models are captured, but not lowered or run."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def graph_of(name: str, batch: int = 1) -> _C.Graph:
 
     Raises:
         ValueError: no such model.
-        CaptureError: the model is not one graph.
+        CaptureError: the model cannot be captured as one graph.
     """
     try:
         return job.graph_of(*build(name, batch))
     finally:
-        torch._dynamo.reset()  # lets go of the model
+        torch._dynamo.reset()  # frees the model
 
 
 def chain(length: int) -> _C.Graph:
-    """`length` elementwise operators one after another, some of which can be rewritten."""
+    """A chain of `length` elementwise operators, some of which can be rewritten."""
     builder = _C.GraphBuilder()
     value: tuple[int, int] = (builder.add_input("x", ("f32", [1, 64, 32, 32])), 0)
     for i in range(length):

@@ -1,6 +1,6 @@
-"""Our kernels next to those that others would call, call by call: `python -m baselines.kernels --help`.
+"""Time our kernels against alternatives, call by call: `python -m baselines.kernels --help`.
 
-On CUDA a call is recorded many times in one CUDA graph, so that no launch from Python counts.
+On CUDA a call is recorded many times in one CUDA graph, so that launches from Python do not count.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ PRODUCTS: dict[str, tuple[int, int, int]] = {
         (1, 240, 64), (1, 960, 1280), (8, 128, 512), (32, 256, 256), (32, 384, 1536), (128, 768, 768),
     )
 }  # fmt: skip
-#: The same with so many weights that each comes from memory, as in a network.
+#: The same, with enough different weights that each is read from memory, as in a network.
 PRODUCTS_ALTERNATING: dict[str, tuple[int, int, int]] = {
     f"{rows} x {inside} x {outside}, alternating weights": (rows, inside, outside)
     for rows, inside, outside in (
         (8, 768, 768), (32, 512, 512), (32, 768, 3072), (128, 768, 768), (128, 768, 3072), (197, 384, 1536),
     )
 }  # fmt: skip
-_BYTES_OF_WEIGHTS = 60_000_000  # more than the caches of a core and its neighbours hold
+_BYTES_OF_WEIGHTS = 60_000_000  # larger than the caches of a core and its neighbours
 #: Images, channels in and out, height and width, kernel.
 METHOD_CONVOLUTIONS: dict[str, tuple[int, int, int, int, int]] = {
     f"{inside} to {outside}, {kernel} x {kernel}, {size} x {size}"
@@ -88,13 +88,13 @@ METHODS = {"sums": indirect.SUMS, "bf16x3": indirect.BF16X3} | dict(
 )
 #: Channels, height and width.
 POOLS: dict[str, tuple[int, int]] = {"64, 111 x 111": (64, 111), "256, 27 x 27": (256, 27)}
-#: Heads, queries and as many keys, size of a head, whether a query sees the keys up to its own only.
+#: Heads, queries (and as many keys), head size, causal mask.
 ATTENTIONS: dict[str, tuple[int, int, int, bool]] = {
     "attention, 12 heads, 128 x 64": (12, 128, 64, False),
     "attention, 6 heads, 197 x 64": (6, 197, 64, False),
     "attention, 12 heads, 512 x 64, causal": (12, 512, 64, True),
 }
-#: On CUDA; rows, features in and out that are no multiple of 8.
+#: On CUDA; rows, features in and out that are not multiples of 8.
 HEADS: dict[str, tuple[int, int, int]] = {
     f"{rows} x {inside} x {words}": (rows, inside, words)
     for rows, inside, words in (
@@ -110,13 +110,13 @@ IMAGES: dict[str, tuple[int, int, int]] = {
         (16, 64, 112), (16, 256, 27), (16, 480, 14), (16, 2048, 7),
     )
 }  # fmt: skip
-#: Channels in and out of convolutions of one pixel.
+#: Channels in and out of convolutions on a single pixel.
 SINGLE_PIXELS = ((120, 32), (480, 120), (960, 240), (2048, 1000))
 _CALLS_OF_A_GRAPH, _REPLAYS = 20, 9
 
 Call = Callable[[], torch.Tensor]
 Cases = Iterator[tuple[str, dict[str, Call]]]
-"""What is computed, and by whom."""
+"""Cases: what is computed, and the calls by name of the implementation."""
 
 
 def main(
@@ -129,11 +129,13 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Calls of each; the least counts.")] = 100,
     csv: CsvFile = None,
 ) -> None:
-    """Time convolutions with bias and relu, products with bias, pools and attention, of one image.
+    """Time convolutions with bias and relu, products with bias, pools and attention, for one image.
 
-    Microseconds for a call, the least of all on the CPU, the median of replays on CUDA; all ways alternate.
+    Microseconds per call: the minimum on the CPU, the median of replays on CUDA; all implementations
+    alternate.
     kernels: ATen, oneDNN's packed form, and our kernel, with images in channels_last and packed weights.
-    methods: oneDNN and our kernels by sums, in a matrix unit, and by tiles; which of them is chosen is noted.
+    methods: oneDNN and our kernels by sums, in a matrix unit, and by tiles; the table notes which one is
+        chosen.
     calls: the ways in which the eager executor may call PyTorch's own kernels, of which CUDA has the most.
 
     Example: python -m baselines.kernels --threads 1 --csv kernels.csv
@@ -167,7 +169,7 @@ def main(
 
 @contextlib.contextmanager
 def defaults(dtype: torch.dtype, device: str = "cpu") -> Iterator[None]:
-    """All operands that are made are of this type, on this device."""
+    """Create operands with this dtype, on this device."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -178,7 +180,7 @@ def defaults(dtype: torch.dtype, device: str = "cpu") -> Iterator[None]:
 
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row for each call, a column for each way and number of threads."""
+    """One row per call, one column per implementation and number of threads."""
     own = of(frame, metric="call")
     counts = in_order(own.threads)
     wide = own.pivot_table(index="model", columns=["threads", "peer"], values="value", sort=False)
@@ -198,7 +200,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def cases() -> Cases:
-    """Each call by ATen, by oneDNN's packed form, and by our kernel."""
+    """Each call with ATen, with oneDNN's packed form, and with our kernel."""
     for what, shape in CONVOLUTIONS.items():
         yield what, _renamed(convolution(*shape))
     for what, shape in PRODUCTS.items():
@@ -213,7 +215,7 @@ def cases() -> Cases:
 
 
 def method_cases() -> Cases:
-    """Each by oneDNN's packed form, and by each of our methods that there is."""
+    """Each call with oneDNN's packed form, and with each of our available methods."""
     for what, (images, inside, outside, size, kernel) in METHOD_CONVOLUTIONS.items():
         ways = convolution(inside, outside, size, kernel, 1, 1, images, METHODS)
         yield what, {name: call for name, call in ways.items() if name != "ATen"}
@@ -222,17 +224,17 @@ def method_cases() -> Cases:
 
 
 def _renamed(ways: dict[str, Call]) -> dict[str, Call]:
-    """With the only method of ours under our name."""
+    """Rename the only method of ours to our name."""
     return {"ours" if name == "sums" else name: call for name, call in ways.items()}
 
 
 def dtype_name() -> str:
-    """That of operands."""
+    """Dtype of the operands."""
     return KERNEL_DTYPES[torch.get_default_dtype()].name
 
 
 def chosen(what: str) -> str:
-    """The method that the executor takes."""
+    """The method that the executor chooses."""
     names = {number: name for name, number in METHODS.items()}
     if what in METHOD_PRODUCTS:
         method = linear.quickest(*METHOD_PRODUCTS[what], dtype=torch.get_default_dtype())
@@ -244,14 +246,14 @@ def chosen(what: str) -> str:
 
 
 def has_method(method: int, kernel: int) -> bool:
-    """Whether there is such a method for a window of this size."""
+    """Whether the method supports a window of this size."""
     if method == indirect.BF16X3:
         return _C.kernel_has_matrix_unit() and dtype_name() == "float32"
     return method == indirect.SUMS or kernel == 3
 
 
 def window(outside: int, kernel: int, stride: int) -> indirect.Window:
-    """One that leaves the size of an image as it is, but for the stride."""
+    """A window that preserves the size of an image, except for its stride."""
     pad = kernel // 2
     return indirect.Window(outside, (kernel, kernel), (stride, stride), (pad, pad), (1, 1))
 
@@ -269,7 +271,7 @@ def convolution(
     images: int = 1,
     methods: Mapping[str, int] = _SUMS,
 ) -> dict[str, Call]:
-    """With bias and relu; by our kernels with each of the methods."""
+    """A convolution with bias and relu; our kernels with each of the methods."""
     x = torch.randn(images, inside, size, size).contiguous(memory_format=torch.channels_last)
     weight = torch.randn(outside, inside // groups, kernel, kernel) / math.sqrt(inside // groups * kernel**2)
     bias, pad = torch.randn(outside), kernel // 2
@@ -294,7 +296,7 @@ def product(
     methods: Mapping[str, int] = _SUMS,
     is_alternating: bool = False,
 ) -> dict[str, Call]:
-    """With bias; by our kernels with each of the methods; with one weight, or alternating ones."""
+    """A product with bias; our kernels with each of the methods; with one weight or alternating weights."""
     x, bias = torch.randn(rows, inside), torch.randn(outside)
     count = math.ceil(_BYTES_OF_WEIGHTS / (x.itemsize * inside * outside)) if is_alternating else 1
     weights = [torch.randn(outside, inside) / math.sqrt(inside) for _ in range(count)]
@@ -323,7 +325,7 @@ def max_pool(channels: int, size: int) -> dict[str, Call]:
 
 
 def attend(heads: int, length: int, size: int, is_causal: bool) -> dict[str, Call]:
-    """Of one batch, whose heads lie as a linear gives them."""
+    """One batch, with the heads laid out as a linear layer produces them."""
     q, k, v = torch.randn(1, length, 3, heads, size).permute(2, 0, 3, 1, 4).unbind(0)
     scale = 1 / math.sqrt(size)
     return {
@@ -332,11 +334,11 @@ def attend(heads: int, length: int, size: int, is_causal: bool) -> dict[str, Cal
     }
 
 
-# ---- calls of PyTorch's own kernels, on CUDA above all
+# ---- calls of PyTorch's own kernels, mainly on CUDA
 
 
 def call_cases() -> Cases:
-    """In all ways in which the eager executor may make them."""
+    """Each call in all ways in which the eager executor may make it."""
     is_on_cuda = torch.get_default_device().type == "cuda"
     for what, shape in CONVOLUTIONS.items():
         yield from _convolution_calls(what, shape, is_on_cuda)
@@ -368,7 +370,7 @@ def call_cases() -> Cases:
 
 
 def _convolution_calls(what: str, shape: Sequence[int], is_on_cuda: bool) -> Cases:
-    """Convolution, bias, relu; and with a sum before the relu."""
+    """Convolution, bias, relu; the same with an addition before the relu."""
     inside, outside, size, kernel, stride, groups = shape
     numbers = ([stride] * 2, [kernel // 2] * 2, [1, 1], groups)
     bias = torch.randn(outside)
@@ -396,7 +398,7 @@ def _convolution_calls(what: str, shape: Sequence[int], is_on_cuda: bool) -> Cas
 
 
 def _image_calls(what: str, images: int, channels: int, size: int, is_on_cuda: bool) -> Cases:
-    """Max pools, means over the pixels, and joins of parts, channels_last."""
+    """Max pools, means over the pixels, and concatenations, channels_last."""
     x = torch.randn(images, channels, size, size).contiguous(memory_format=torch.channels_last)
     pools = {"ATen": _bind(F.max_pool2d, x, 3, 2)}
     if is_on_cuda:
@@ -433,14 +435,14 @@ def _activated(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, is_gel
 
 
 def _on_cuda(ways: Mapping[str, Call]) -> dict[str, list[float]]:
-    """Microseconds of a call in each replay of a recorded graph of many."""
+    """Microseconds per call in each replay of a recorded graph of many calls."""
     return {name: _replayed_us(call) for name, call in ways.items()}
 
 
 def _replayed_us(call: Call) -> list[float]:
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        for _ in range(3):  # kernels choose their algorithms
+        for _ in range(3):  # warm-up: kernels choose their algorithms
             call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

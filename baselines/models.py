@@ -1,9 +1,9 @@
-"""The twenty models that torchrlopt is measured on: `NAMES` lists them, `build` makes one.
+"""The twenty models of the suite: `NAMES` lists them, `build` creates one.
 
-`EXTENDED` lists more of them, of `baselines.zoo.extended`, which are reported apart, and `HELD_OUT` those of
-`baselines.zoo.held_out`, on which nothing is chosen.
+`EXTENDED` lists further models, of `baselines.zoo.extended`, which are reported separately, and `HELD_OUT`
+those of `baselines.zoo.held_out`, on which nothing is tuned.
 
-Weights are random and the same at every call and in every process, so that peers in different processes
+Weights are random and the same in every call and in every process, so that peers in different processes
 compute the same function.
 """
 
@@ -34,7 +34,7 @@ from baselines.zoo.randomise import randomise
 
 @dataclass(frozen=True)
 class _Entry:
-    """How to make one model and its inputs for a batch of the given size."""
+    """How to create one model and its inputs for a given batch size."""
 
     make: Callable[[], nn.Module]
     make_inputs: Callable[[int], Tensor]
@@ -72,7 +72,7 @@ _ENTRIES: dict[str, _Entry] = {
     "moe_loop": _Entry(naive.moe_loop, _tokens(32, 256)),
     "heads_loop": _Entry(naive.heads_loop, _tokens(32, 384)),
     "ensemble_mlp": _Entry(naive.ensemble_mlp, lambda batch: torch.randn(32 * batch, 128)),
-    # TASO's toy, not a BERT: for comparison with its paper only.
+    # TASO's toy, not a BERT: only for comparison with its paper.
     "toy_bert": _Entry(taso.toy_bert, lambda batch: torch.randn(64 * batch, 1024)),
 }
 
@@ -80,12 +80,12 @@ _ENTRIES: dict[str, _Entry] = {
 NAMES: tuple[str, ...] = tuple(_ENTRIES)
 EXTENDED: tuple[str, ...] = extended.NAMES
 HELD_OUT: tuple[str, ...] = held_out.NAMES
-#: The groups beside the suite, by the name that stands for all of a group.
+#: Further groups of models, by the name that stands for the whole group.
 GROUPS: dict[str, tuple[str, ...]] = {"extended": EXTENDED, "held_out": HELD_OUT}
 
 
 def build(name: str, batch: int = 1) -> tuple[nn.Module, tuple[Any, ...]]:
-    """Makes a model of the suite and inputs for it; the global random state is left as it was.
+    """Create a model of the suite and inputs for it, without changing the global random state.
 
     Args:
         name: One of `NAMES`, of `EXTENDED` or of `HELD_OUT`.

@@ -1,4 +1,4 @@
-"""How true prices are, and what is decided by them: `python -m baselines.prices --help`."""
+"""Accuracy of prices and of decisions based on them: `python -m baselines.prices --help`."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from torchrlopt.substitutions import load_library
 
 MEASURED, PREDICTED = ("variants", "regions", "plans"), ("inductor", "runtimes")
 _OPTIONS = {"min_gain": -10.0, "cache": False, "on_error": "raise"}
-_MEASURE_S = 1.0  # for each variant and the original, which alternate
+_MEASURE_S = 1.0  # seconds for each variant and the original, which alternate
 _MIN_ROUNDS = 7
-_FIRST_SEED = 1_000_000  # of the walks that are measured; those of the profile begin at 0
+_FIRST_SEED = 1_000_000  # of the measured walks; those of the profile begin at 0
 _MAX_STEPS = 64
 _SLOW, _SLOW_PEER = "inductor", "inductor_freezing"
 """The executor whose time is predicted, and the peer that runs a model in it."""
@@ -66,16 +66,17 @@ def main(
 ) -> None:
     """Compare predicted with measured times.
 
-    variants: the price of a model after random substitutions, by a profile of other graphs, and its time.
+    variants: the price of a model after random substitutions, from a profile of other graphs, and its time.
     Every second walk starts somewhere along greedy's plan; each variant alternates with the original graph,
-    and what the machine drifted meanwhile is divided out. regions: what a model keeps of its gain where the
+    and the drift of the machine is divided out. regions: the share of its gain that a model keeps if the
     user's own operator stands in the middle of it. plans: the searched plan against the fastest of several
-    that were timed, both timed once more after the choice. Each model has a process of its own.
+    that were timed, both timed once more after the choice. Each model runs in a separate process.
 
-    inductor and runtimes read what `baselines.compare` wrote, in float32. inductor: its time as predicted by
-    that of a runtime and the prices of both, as `executor="auto"` does to leave it out. runtimes: the price
-    of a model in each runtime as a share of eager's, next to the measured time of "torchrlopt" in another
-    executor, as `executor="default"` does to choose what it tries first.
+    inductor and runtimes read results of `baselines.compare`, in float32. inductor: its time as predicted
+    from that of a runtime and the prices of both, which is how `executor="auto"` decides to leave it out.
+    runtimes: the price of a model in each runtime as a share of eager's, next to the measured time of
+        "torchrlopt" in
+    another executor, which is how `executor="default"` chooses what it tries first.
 
     Example: python -m baselines.prices variants --models resnet18 --executors eager --csv prices.csv
     """
@@ -103,7 +104,7 @@ def main(
     os.environ["OMP_NUM_THREADS"] = str(threads)
     for executor in chosen:
         for model in (each for each in named if (each, executor) not in there):
-            # In a process of its own, so that one model's packed weights are gone before the next.
+            # In a new process, so that one model's packed weights are freed before the next.
             with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
                 found = pool.submit(function, model, executor, threads, *numbers).result()
             for number, metric, value, unit, note in found:
@@ -155,7 +156,7 @@ def measure_variants(model: str, executor: str, threads: int, variants: int, pro
 
 @torch.library.custom_op("torchrlopt_baselines::halved", mutates_args=())
 def halved(x: torch.Tensor) -> torch.Tensor:
-    """An operator that nobody knows, and that costs little."""
+    """A cheap custom operator that no compiler knows."""
     return x * 0.5
 
 
@@ -193,13 +194,13 @@ def _through(result: Any) -> Any:
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The blocks that the model has most of, in order."""
+    """The most frequent blocks of the model, in order."""
     lists = [each for each in model.modules() if isinstance(each, nn.ModuleList | nn.Sequential)]
     return list(max(lists, key=lambda each: (len(each), -sum(1 for _ in each.modules()))))
 
 
 def measure_plans(model: str, executor: str, threads: int, plans: int, seconds: float) -> Found:
-    """Time the searched plan against the fastest of some; the times that chose that flatter it."""
+    """Time the searched plan against the fastest of several; the times that chose the latter flatter it."""
     torch.set_num_threads(threads)
     module, inputs = build(model)
     options: dict[str, Any] = {**_OPTIONS, "weights": "frozen", "executor": executor}
@@ -265,7 +266,7 @@ def _correlation(own: pd.DataFrame) -> dict[str, str]:
 
 
 def region_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Milliseconds, and the share of the saved time that is kept with the operator."""
+    """Milliseconds, and the share of the saved time that remains with the operator."""
     names = ["eager", "ours", "eager, with", "ours, with"]
     own = frame[frame.metric.isin(names)]
     wide = own.pivot_table(index=["model", "peer"], columns="metric", values="value", sort=False)[names]
@@ -275,7 +276,7 @@ def region_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def plan_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """What the plan that was chosen by measurement saves over the searched one, where it is another one."""
+    """Saving of the plan chosen by measurement over the searched one, if they differ."""
     same = of(frame, metric="gain", note="the searched one")
     wide = frame[~frame.model.isin(same.model)]
     if wide.empty:
@@ -300,14 +301,14 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def inductor_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Models and runs in which inductor and a runtime that predicts it were timed.
+    """Models and runs in which both inductor and a runtime that predicts it were timed.
 
-    Where several runtimes ran, the one that predicts least counts. "loss" is what it costs to take the best
+    If several runtimes ran, the one with the lowest prediction counts. "loss" is the cost of taking the best
     of the other peers and executors instead of inductor.
     """
     rows = []
     for (machine, batch), run in of(frame, dtype="float32").groupby(["machine", "batch"], sort=False):
-        # What "auto" or "default" took may be inductor itself.
+        # "auto" and "default" may have chosen inductor itself.
         run = run[~run.peer.str.contains("/auto|/default") & (run.peer != BASELINE)]
         times = of(run, metric="call").pivot_table(index="model", columns="peer", values="value", sort=False)
         for model, own in times.iterrows():
@@ -329,7 +330,7 @@ def inductor_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def runtime_table(frame: pd.DataFrame, executor: str = "auto") -> pd.DataFrame:
-    """Models of ours that ran in `eager` and in another executor, by what that takes as a share of eager's.
+    """Models that torchrlopt ran in `eager` and in another executor, with its time as a share of eager's.
 
     "first" is the runtime that `executor="default"` tries first. The last row has Kendall's tau of the
     measured share and each price.

@@ -1,4 +1,4 @@
-"""What searches find, what the library brings them, and how fast the environment steps.
+"""Compares searchers and libraries, and times the steps of the environment.
 
 Costs are those of the cost model; nothing is run. `python -m baselines.search --help`.
 """
@@ -47,23 +47,23 @@ CORE: dict[str, dict[str, Any]] = {
     name: {"searcher": name}
     for name in ("greedy", "chains", "restarts", "iterated", "parts", "beam", "annealing")
 } | {"taso_1.05": {"searcher": "taso", "alpha": 1.05}}
-#: Agents by name; "agent" is the one that the package follows by default.
+#: Agents by name; "agent" is the package's default.
 AGENT = "agent"
 AGENTS = ("mf", "wm", "wm_plus", AGENT)
-#: What these do depends on the seed.
+#: Searchers whose results depend on the seed.
 SEEDED = (
     "restarts", "iterated", "parts", "annealing", controls.RANDOM_NETWORK, controls.SHUFFLED_NETWORK,
     "wm", "wm_plus",
 )  # fmt: skip
-#: With the longest budget, these and the agent are what all are measured against.
+#: With the longest budget, these and the agent define the best known cost.
 REFERENCES = ("restarts", "iterated", "best_known")
 REFERENCE = "reference"
-#: A plan that costs so much more than the best known one, relatively, is as good.
+#: Relative tolerance within which a plan counts as good as the best known one.
 CLOSE = 0.005
-#: The search that the agent is asked to reach with a hundredth of its expansions.
+#: The search that the agent should match with a hundredth of its expansions.
 TASO, TASO_STEPS = "taso_1.05", 50_000
 _NO_LIMIT_S = 600.0
-#: Operators of the chains on which steps are timed: a step must not take longer on the longer one.
+#: Lengths of the chains on which steps are timed: a step must not take longer on the longer one.
 CHAINS = (10_000, 20_000)
 _STEPS, _STEP_SEEDS, _FIRST_MATCHES = 400, 3, 5
 
@@ -77,9 +77,9 @@ class Settings:
         primitives_only: leave the composites of the library out.
         seconds: wall times.
         steps: limits of expansions.
-        best_known_seconds: of each of the searches that all are measured against, for each model; TASO's long
-            run ends after as many, too.
-        seeds: runs of what depends on one.
+        best_known_seconds: per model, of each search that contributes to the best known cost; also the time
+            limit of TASO's long run.
+        seeds: runs of what depends on a seed.
     """
 
     executor: str = "eager"
@@ -103,7 +103,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What a graph is made of.
+    """The kind of a graph.
 
     Attributes:
         structure: equal for graphs that differ in sizes only.
@@ -134,8 +134,9 @@ def main(
 ) -> None:
     """Compare searchers and agents at equal time and steps, libraries, and steps of the environment.
 
-    searchers: the cost of the best plan of each, above the best known plan. No model of the suite was in any
-    agent's training; the controls are the agent's search, led by something that has learnt nothing.
+    searchers: the cost of the best plan of each, relative to the best known plan. No model of the suite was
+        in
+    any agent's training; the controls are the agent's search, guided by something untrained.
     library: greedy's plans with the hand-written part of the library and with all of it, and which
     substitutions fire on the models. environment: microseconds of the first match and of a step.
 
@@ -167,12 +168,12 @@ def main(
 
 
 def wall_times(text: str) -> tuple[float, ...]:
-    """Seconds separated by commas, in ascending order; typer.BadParameter for anything else."""
+    """Parse seconds separated by commas, in ascending order; raises typer.BadParameter for anything else."""
     return tuple(sorted(numbers(text, float, "seconds", 0.001, 86_400)))
 
 
 def limits_of_steps(text: str) -> tuple[int, ...]:
-    """Numbers of expansions separated by commas, in ascending order; typer.BadParameter for anything else."""
+    """Parse numbers of expansions separated by commas, in ascending order; else raises typer.BadParameter."""
     return tuple(sorted(numbers(text, int, "steps", 1, 10**9)))
 
 
@@ -188,7 +189,7 @@ def run(
     results: Results,
     kinds: Mapping[str, Kind] | None = None,
 ) -> None:
-    """All searchers on graphs, which are made one by one."""
+    """Run all searchers on graphs, which are created one at a time."""
     agents = agents_of(settings)
     with terminal.progress(terminal.console()) as progress:
         task = progress.add_task("", total=len(graphs))
@@ -208,7 +209,7 @@ def run(
 
 
 def agents_of(settings: Settings) -> dict[str, Searcher]:
-    """Searchers that follow the agents of the package, by name; those that are not there are left out.
+    """Searchers that follow the shipped agents, by name; missing agents are left out.
 
     Raises:
         AgentError: the default agent cannot be loaded.
@@ -224,7 +225,7 @@ def agents_of(settings: Settings) -> dict[str, Searcher]:
 def compare(
     graph: _C.Graph, agents: Mapping[str, Searcher], settings: Settings
 ) -> Iterator[tuple[str, str, int, Found]]:
-    """All searchers on one graph: name, limit, seed and result."""
+    """Run all searchers on one graph; yields name, limit, seed and result."""
     budgets, most = settings.budgets, settings.best_known_seconds
     shipped = load(catalogue.path_of(Options.from_dict({"searcher": AGENT})), settings.library)
 
@@ -241,7 +242,7 @@ def compare(
                 searcher = agents[name]
             else:
                 searcher = controls.control(name, shipped, settings.library, seed)
-            for limit, (seconds, steps) in budgets.items():  # an agent divides its budget beforehand
+            for limit, (seconds, steps) in budgets.items():  # an agent divides its budget in advance
                 yield name, limit, seed, _by_agent(graph, searcher, seed, settings, seconds, steps)
     long = f"{TASO_STEPS} steps"
     yield TASO, long, 0, _by_core(graph, CORE[TASO], 0, settings, most, TASO_STEPS)
@@ -270,7 +271,7 @@ def _by_agent(
 
 
 def above_best(frame: pd.DataFrame) -> pd.DataFrame:
-    """Cost over the best known one of each model (columns), by limit, searcher and seed."""
+    """Cost relative to the best known one of each model (columns), by limit, searcher and seed."""
     costs = of(frame, metric="cost")
     best = costs.groupby("model", sort=False).value.min()
     own = costs[costs.setting != REFERENCE]
@@ -280,17 +281,17 @@ def above_best(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_searcher(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same as means over the seeds, by limit and searcher."""
+    """The same, averaged over the seeds, by limit and searcher."""
     return above_best(frame).groupby(level=["setting", "peer"], sort=False).mean()
 
 
 def geometric_gap(ratios: pd.DataFrame) -> pd.Series:
-    """Geometric mean over the models (columns), less 1."""
+    """Geometric mean over the models (columns), minus 1."""
     return np.exp(np.log(ratios).mean(axis=1)) - 1
 
 
 def gap_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row for each searcher, a column for each limit: mean gap in %, its interval over the seeds."""
+    """One row per searcher, one column per limit: mean gap in %, with its interval over the seeds."""
     gaps = 100 * geometric_gap(above_best(frame))
     expansions = of(frame, metric="expansions").groupby(["setting", "peer"], sort=False).value.mean()
 
@@ -302,7 +303,7 @@ def gap_table(frame: pd.DataFrame) -> pd.DataFrame:
 
     texts = gaps.groupby(level=["setting", "peer"], sort=False).agg(cell)
     texts += " (" + expansions.reindex(texts.index).map("{:.0f}".format) + ")"
-    # A Series has no pivot that keeps the order.
+    # The pivot of a Series does not keep the order.
     peers, limits = (in_order(gaps.index.get_level_values(name)) for name in ("peer", "setting"))
     rows = [[texts.get((limit, peer), "-") for limit in limits] for peer in peers]
     shown = pd.DataFrame(rows, columns=limits)
@@ -311,7 +312,7 @@ def gap_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def kinds_of(frame: pd.DataFrame) -> dict[str, Kind]:
-    """What the graphs are made of, where the table says it."""
+    """Structure and families of the graphs, if the table has them."""
     notes = of(frame, metric="kind").set_index("model").note
     parts = {model: note.partition(" | ") for model, note in notes.items()}
     return {
@@ -408,9 +409,9 @@ def curves(frame: pd.DataFrame) -> pd.DataFrame:
 def compare_libraries(
     graphs: Mapping[str, Callable[[], _C.Graph]], results: Results, write_fires: bool = False
 ) -> None:
-    """Plan each model with the hand-written part and with all of the library, by greedy search.
+    """Plan each model by greedy search with the hand-written part of the library and with all of it.
 
-    Without a limit of time that could cut a search short, a plan is the same on every machine.
+    Without a time limit that could cut a search short, a plan is the same on every machine.
     """
     options = Options.from_dict({"searcher": "greedy", "budget_ms": _NO_LIMIT_S * 1000})
     cost = cost_model("eager")
@@ -437,7 +438,7 @@ def compare_libraries(
 
 
 def firing(graph: _C.Graph, library: _C.Library, plan: Plan) -> set[str]:
-    """Substitutions that can be applied to the graph or to any graph on the way of the plan."""
+    """Substitutions that are applicable to the graph or to any graph along the plan."""
     found: set[str] = set()
     matches = _C.MatchSet(graph, library)
     for step in (*plan.steps, None):
@@ -460,7 +461,7 @@ def _applies(graph: _C.Graph, library: _C.Library, name: str, location: int) -> 
 
 
 def library_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row for each model; the last one has the geometric means of the predicted gains."""
+    """One row per model; the last one has the geometric means of the predicted gains."""
     own = of(frame, metric="predicted")
     wide = own.pivot_table(index="model", columns="peer", values="value", sort=False)
     gains = wide[["hand-written", "all"]].rdiv(wide["none"], axis=0)
@@ -476,10 +477,10 @@ def library_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def time_environment(graphs: Mapping[str, Callable[[], _C.Graph]], executor: str, results: Results) -> None:
-    """Time the first match, and random steps, of models and of long chains, in one thread.
+    """Time the first match and random steps, on models and on long chains, in one thread.
 
-    A step applies a substitution, matches what is around it anew, prices the graph, and finds for every
-    candidate whether it is legal and what it would cost exactly.
+    A step applies a substitution, re-matches its neighbourhood, prices the graph, and determines for every
+    candidate whether it is legal and its exact cost.
     """
     library, cost = load_library(), cost_model(executor)
     chains = {f"chain_{length}": functools.partial(chain, length) for length in CHAINS}
@@ -504,7 +505,7 @@ def time_environment(graphs: Mapping[str, Callable[[], _C.Graph]], executor: str
 
 
 def throughput(graph: _C.Graph, num_threads: int, num_envs: int = 32, num_steps: int = 40) -> float:
-    """Steps of all episodes together in a second, first candidates taken; finished episodes begin anew."""
+    """Steps per second over all episodes, taking the first candidates; finished episodes are restarted."""
     env = _C.VecRewriteEnv(
         [graph], load_library(), cost_model("eager"), num_envs=num_envs, num_threads=num_threads
     )
@@ -522,7 +523,7 @@ def throughput(graph: _C.Graph, num_threads: int, num_envs: int = 32, num_steps:
 
 
 def environment_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row for each graph; one more for the steps of all episodes in a second."""
+    """One row per graph; one more for the steps per second of all episodes."""
     own = of(frame, peer="environment")
     wide = own.pivot_table(index="model", columns=["metric", "threads"], values="value", sort=False)
     wide.columns = [

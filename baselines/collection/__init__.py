@@ -1,1 +1,1 @@
-"""Architectures that people use, small and with random weights, and what torch.compile makes of them."""
+"""Small versions of popular architectures with random weights, and how torch.compile handles them."""

@@ -1,4 +1,4 @@
-"""One row of the collection: how to make a model and its arguments."""
+"""One entry of the collection: how to create a model and its arguments."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from torch import Tensor, nn
 Arguments = dict[str, Any]
 MakeArguments = Callable[[int], Arguments]
 
-#: Of the small text models. Ids below this one mean padding, begin and end.
+#: Of the small text models. Ids below this one are padding, begin and end tokens.
 VOCABULARY = 99
 FIRST_WORD = 3
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """How to make a model and its arguments.
+    """How to create a model and its arguments.
 
     Attributes:
-        family: what kind of model it is.
-        make: makes it; weights are as its authors initialise them.
-        arguments: makes arguments by name for a batch of the given size.
-        caches: the kinds of cache that `generate()` is called with; none where it generates nothing.
+        family: kind of model.
+        make: creates it, with its authors' weight initialisation.
+        arguments: creates keyword arguments for a given batch size.
+        caches: the kinds of cache that `generate()` is called with; empty if it generates nothing.
     """
 
     family: str
@@ -35,7 +35,7 @@ class Architecture:
     caches: tuple[str, ...] = ()
 
     def prompt(self, batch: int) -> Arguments:
-        """Arguments of `generate()`: those of the decoder are its own."""
+        """Arguments of `generate()`, without those of the decoder, which it creates itself."""
         made = self.arguments(batch)
         return {name: value for name, value in made.items() if not name.startswith("decoder_")}
 
@@ -51,9 +51,9 @@ def of_transformers(
     """An architecture of the `transformers` package.
 
     Args:
-        family: what kind of model it is.
+        family: kind of model.
         model: name of its class.
-        config: name of the class of its configuration.
+        config: name of its configuration class.
         arguments: as in `Architecture`.
         caches: as in `Architecture`.
         **sizes: of the configuration.
@@ -66,7 +66,7 @@ def of_transformers(
 
 
 def words(batch: int, length: int = 12, vocabulary: int = VOCABULARY) -> Tensor:
-    """Random ids, int64 [B, T], without those that have a meaning of their own."""
+    """Random ids, int64 [B, T], without special tokens."""
     return torch.randint(FIRST_WORD, vocabulary, (batch, length))
 
 
@@ -92,22 +92,22 @@ def plain(batch: int) -> Arguments:
 
 
 def to_text(batch: int) -> Arguments:
-    """A text, and the beginning of what a decoder makes of it."""
+    """A text, and the beginning of the decoder's output."""
     return text(batch) | {"decoder_input_ids": words(batch, 7)}
 
 
 def image(size: int, channels: int = 3) -> MakeArguments:
-    """Makes images by the name that `transformers` gives them."""
+    """Creates images under the argument name used by `transformers`."""
     return lambda batch: {"pixel_values": torch.randn(batch, channels, size, size)}
 
 
 def tensors(**shapes: tuple[int, ...]) -> MakeArguments:
-    """Makes random tensors by name; the batch comes before the shapes."""
+    """Creates random tensors by name; the batch dimension comes before the shapes."""
     return lambda batch: {name: torch.randn(batch, *shape) for name, shape in shapes.items()}
 
 
 def joined(*parts: MakeArguments) -> MakeArguments:
-    """Makes the arguments of all parts."""
+    """Creates the arguments of all parts."""
 
     def make(batch: int) -> Arguments:
         merged: Arguments = {}

@@ -1,4 +1,4 @@
-"""Outputs of any model, leaf by leaf, and how close two of them have to be."""
+"""Outputs of any model as a flat list of leaves, and the comparison of two outputs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 #: Relative to an element, and to the largest magnitude of its tensor: rounding in another order stays far
-#: below, a forgotten epsilon or bias far above.
+#: below this, a missing epsilon or bias far above.
 _TOLERANCE = 1e-4
 
 
 def leaves(value: Any, path: str = "output", seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
-    """Tensors and plain values with the way to each: through containers, and attributes of other objects.
+    """Tensors and plain values with their paths, through containers and object attributes.
 
-    Caches of keys and values are such objects; no registry knows all kinds of them.
+    Key-value caches are such objects; no registry knows all kinds of them.
     """
     if isinstance(value, Tensor | int | float | complex | str | bytes | torch.dtype | torch.device | None):
         yield path, value
@@ -36,10 +36,10 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def assert_same(expected: Any, actual: Any) -> None:
-    """All leaves are there, of the same type, dtype, shape and device, and close.
+    """Check that all leaves have the same type, dtype, shape and device, and close values.
 
     Raises:
-        AssertionError: they are not; says where, and by how much.
+        AssertionError: they differ; the message says where, and by how much.
     """
     wanted, found = dict(leaves(expected)), dict(leaves(actual))
     if list(wanted) != list(found):

@@ -1,4 +1,4 @@
-"""A process for each case: what one leaves behind, or dies of, is not the next one's."""
+"""A separate process per case, so that crashes and leftovers of one do not affect the next."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 def prepare(threads: int) -> None:
-    """Has everything imported once, by the process that the others are forked from.
+    """Preload all imports in the server process from which the others are forked.
 
     Args:
         threads: of each process.
@@ -29,12 +29,12 @@ def prepare(threads: int) -> None:
 
 
 def run_apart(label: str, options: Mapping[str, Any], timeout_s: float) -> Outcome:
-    """`run` in a process of its own.
+    """`run` in a separate process.
 
     Args:
         label: of the case.
         options: of the backend.
-        timeout_s: the process is ended after so many seconds.
+        timeout_s: the process is killed after this many seconds.
     """
     ours, theirs = _CONTEXT.Pipe(duplex=False)
     process = _CONTEXT.Process(target=_serve, args=(label, dict(options), theirs))
@@ -59,9 +59,9 @@ def _failed(label: str, detail: str) -> Outcome:
 
 
 def _serve(label: str, options: dict[str, Any], reply: Connection) -> None:
-    """Runs a case quietly: what goes wrong is in the outcome, not on the terminal."""
+    """Run a case with its output suppressed: errors are in the outcome, not on the terminal."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):  # the streams themselves: loggers have got hold of sys.stderr long ago
+    for stream in (1, 2):  # the file descriptors: loggers already hold references to sys.stderr
         os.dup2(nowhere, stream)
     transformers.logging.set_verbosity_error()
     logging.getLogger("torchrlopt").setLevel(logging.CRITICAL)

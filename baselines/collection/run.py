@@ -1,4 +1,4 @@
-"""Runs one case: eager, compiled, compared."""
+"""Runs one case: eager, compiled, and the comparison."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from torchrlopt.report import Report
 
 Status = Literal["equal", "wrong", "raised", "dynamo", "broken"]
 
-#: What every status but the first is called in a summary.
+#: Descriptions of all statuses but the first, for the summary.
 MEANING: dict[Status, str] = {
     "equal": "same outputs as eager PyTorch",
     "wrong": "other outputs than eager PyTorch",
@@ -33,29 +33,29 @@ MEANING: dict[Status, str] = {
     "broken": "the model does not run in eager PyTorch",
 }
 
-#: Batch sizes of the calls: twice the same with other values, then another, which makes sizes symbols.
+#: Batch sizes of the calls: the same size twice with other values, then another, which makes sizes symbolic.
 BATCHES = (2, 2, 3)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one case.
+    """Outcome of one case.
 
     Attributes:
         case: its label.
-        family: what kind of model it is.
+        family: kind of model.
         status: see `MEANING`.
-        graphs: graphs that were compiled.
-        rewritten: those of them that run rewritten.
+        graphs: number of compiled graphs.
+        rewritten: number of graphs that run rewritten.
         nodes_before: operators of all graphs.
-        nodes_after: the same where they were rewritten, kept or not.
-        speedup: measured time of all graphs before over that of what runs; None where nothing was measured.
+        nodes_after: the same after rewriting, whether or not the rewritten graph is used.
+        speedup: measured speed-up over all graphs of what runs; None if nothing was measured.
         first_call_s: seconds of the first compiled call.
-        reasons: why the other graphs are kept, each with how often.
-        hidden: internal errors that the fallback has hidden, each once.
-        sizes: lengths of text, or sizes of images, that it was called with; 1 where eager takes no other.
+        reasons: why the other graphs are unchanged, each with its count.
+        hidden: distinct internal errors hidden by the fallback.
+        sizes: number of text lengths or image sizes that it was called with; 1 if eager accepts no other.
         detail: of a failure, on one line.
-        trace: of a failure, all of it.
+        trace: full traceback of a failure.
     """
 
     case: str
@@ -81,18 +81,18 @@ def run(label: str, options: Mapping[str, Any], batches: Sequence[int] = BATCHES
     Args:
         label: one of `CASES`.
         options: of the backend.
-        batches: batch size of each call. One more call has longer texts, or larger images, where the model
-            takes them.
+        batches: batch size of each call. One more call has longer texts or larger images, if the model
+            accepts them.
     """
     case = CASES[label]
     family = case.architecture.family
     calls = [arguments(case, batch, number) for number, batch in enumerate(batches)]
     try:
         expected = _outputs(case, calls)
-    except Exception as error:  # noqa: BLE001  # whatever a model raises is its result: the others go on
+    except Exception as error:  # noqa: BLE001  # a model's exception is its result: the other cases go on
         return Outcome(label, family, "broken", detail=one_line(error, 300), trace=traceback.format_exc())
     more = larger(calls[-1])
-    with contextlib.suppress(Exception):  # of another size the model may raise whatever it likes
+    with contextlib.suppress(Exception):  # the model may reject another size with any exception
         expected += _outputs(case, [more])
         calls.append(more)
     seconds: list[float] = []
@@ -119,11 +119,11 @@ def _outputs(
     wrap: Callable[[Any], Any] | None = None,
     seconds: list[float] | None = None,
 ) -> list[Any]:
-    """The outputs of all calls, of a model of its own; the seconds of each call are appended."""
+    """The outputs of all calls of a fresh model; the seconds of each call are appended."""
     call = caller(case, build(case), wrap)
     outputs = []
     for given in calls:
-        given = copy.deepcopy(given)  # some models write into what they are given
+        given = copy.deepcopy(given)  # some models modify their arguments
         start = time.perf_counter()
         outputs.append(copy.deepcopy(call(**given)))
         if seconds is not None:
@@ -132,11 +132,11 @@ def _outputs(
 
 
 def _fails_alike(case: Case, calls: Sequence[Arguments], expected: Sequence[Any]) -> bool:
-    """Whether the case fails with a backend of PyTorch that changes nothing."""
+    """Whether the case also fails with a backend of PyTorch that changes nothing."""
     torch._dynamo.reset()
     try:
         assert_same(expected, _outputs(case, calls, lambda it: torch.compile(it, backend="aot_eager")))
-    except Exception:  # noqa: BLE001  # how it fails does not matter
+    except Exception:  # noqa: BLE001  # the kind of failure does not matter
         return True
     return False
 
@@ -175,7 +175,7 @@ def _summed(
 
 
 def cause(report: Report) -> str:
-    """Why a graph is kept, without what differs from one graph to the next."""
+    """Why a graph is unchanged, without details that differ between graphs."""
     reason = report.fallback_reason or "nothing to rewrite"
     first = re.split(r"[:;(]", reason, maxsplit=1)[0].strip()
     return re.sub(r"\d+", "N", first)

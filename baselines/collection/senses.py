@@ -1,4 +1,4 @@
-"""Models of sound, of time series, and of images with text."""
+"""Audio, time-series and vision-language models."""
 
 from __future__ import annotations
 

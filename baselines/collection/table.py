@@ -1,4 +1,4 @@
-"""All of the collection: `CASES` names what is run, `build` makes a model with weights that hide nothing."""
+"""The whole collection: `CASES` names the cases, `build` creates a model with weights that hide no errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     **written.WRITTEN,
 }
 
-#: Tokens that a call of `generate()` adds: enough for a cache to grow after its sizes have become symbols.
+#: Tokens generated per call of `generate()`: enough for a cache to grow after its sizes have become symbolic.
 NEW_TOKENS = 6
 
 
@@ -44,12 +44,12 @@ class Case:
 
     @property
     def label(self) -> str:
-        """What users write and tables show: `gpt2`, or `gpt2/static` for `generate()` with a static cache."""
+        """Name in commands and tables: `gpt2`, or `gpt2/static` for `generate()` with a static cache."""
         return f"{self.name}/{self.cache}" if self.cache else self.name
 
     @property
     def architecture(self) -> Architecture:
-        """What it is a case of."""
+        """The architecture of the case."""
         return ARCHITECTURES[self.name]
 
 
@@ -61,10 +61,10 @@ CASES: dict[str, Case] = {
 
 
 def build(case: Case) -> nn.Module:
-    """The model of a case in eval mode; the same at every call and in every process.
+    """The model of a case in eval mode; the same in every call and in every process.
 
     Linear layers, convolutions and embeddings are drawn so that values stay of order one: the narrow normal
-    distributions of the first day of training would hide most of what a model computes.
+    distributions used to initialise training would hide most of what a model computes.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(zlib.crc32(case.name.encode()))
@@ -72,7 +72,7 @@ def build(case: Case) -> nn.Module:
         for module in model.modules():
             _redraw(module)
         for parameter in model.parameters():
-            if not parameter.any():  # classes, positions and some biases begin at zero
+            if not parameter.any():  # class and position embeddings and some biases are initialised to zero
                 parameter.normal_(std=0.1)
         randomise(model, case.architecture.arguments(2))
         return model
@@ -91,7 +91,7 @@ def _redraw(module: nn.Module) -> None:
 
 
 def arguments(case: Case, batch: int, number: int) -> Arguments:
-    """The arguments of the call with a number; the same whenever they are asked for."""
+    """The arguments of the call with this number; the same every time."""
     make = case.architecture.prompt if case.cache else case.architecture.arguments
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(number)
@@ -99,7 +99,7 @@ def arguments(case: Case, batch: int, number: int) -> Arguments:
 
 
 def larger(given: Arguments) -> Arguments:
-    """The same with longer texts and waves, and larger images: half of each comes once more."""
+    """The same arguments with longer texts and audio and larger images: half of each is repeated."""
     return {name: _larger(value) if isinstance(value, Tensor) else value for name, value in given.items()}
 
 
@@ -114,10 +114,10 @@ def caller(case: Case, model: nn.Module, wrap: Callable[[Any], Any] | None = Non
     """A function of the arguments that calls a model as its users do.
 
     Args:
-        case: says how: plainly, or by `generate()`.
+        case: how to call it: directly or by `generate()`.
         model: the model.
-        wrap: what compiles it; for `generate()` the forward method is compiled, as the documentation of
-            `transformers` has it.
+        wrap: compiles it; for `generate()` the forward method is compiled, as in the documentation of
+            `transformers`.
     """
     if not case.cache:
         return model if wrap is None else wrap(model)

@@ -1,4 +1,4 @@
-"""Models of text: encoders, decoders, and both together; two layers, 32 channels."""
+"""Text models: encoders, decoders, and encoder-decoders; two layers, 32 channels."""
 
 from __future__ import annotations
 

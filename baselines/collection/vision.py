@@ -1,4 +1,4 @@
-"""Models of images: transformers and convolutions of the `transformers` package."""
+"""Image models: transformers and convolutional networks of the `transformers` package."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Compiles something small when it is imported: what a first compilation imports and loads is there then.
+"""Compiles a small function on import, which loads everything that a first compilation imports.
 
-For the process that those of the cases are forked from; one thread is none that a fork could lose.
+For the server process from which the cases are forked; it uses one thread, because a fork would lose the
+others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The architectures of `baselines/zoo/` that are not of the suite."""
+"""The architectures of `baselines/zoo/` that are not in the suite."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _labelled_noise(batch: int) -> Arguments:
 
 
 def _graph(batch: int) -> Arguments:
-    """A graph of ten nodes and 24 edges for each one of the batch."""
+    """A graph of ten nodes and 24 edges per batch element."""
     return {"x": torch.randn(10 * batch, 8), "edge_index": torch.randint(10 * batch, (2, 24 * batch))}
 
 

@@ -1,1 +1,1 @@
-"""The peers of the comparison, each in a process of its own."""
+"""The peers of the comparison, each in a separate process."""

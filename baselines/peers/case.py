@@ -1,4 +1,4 @@
-"""The peers by name, and what one of them is measured on."""
+"""Names of the peers, and the case that one of them is measured on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 OURS = "torchrlopt"
 
-#: Names of the peers on the CPU, in the order of reports; the first is the base of every ratio.
+#: Names of the peers on the CPU, in the order of reports; the first is the baseline of every ratio.
 PEERS: tuple[str, ...] = (
     "eager",
     "inductor",
@@ -22,7 +22,7 @@ PEERS: tuple[str, ...] = (
 #: Data types that a comparison can run in.
 DTYPES: tuple[str, ...] = ("float32", "bfloat16", "float16")
 
-# What torchrlopt does without options; a label names only what differs from it.
+# torchrlopt's default options; a label names only what differs from them.
 _DEFAULT_WEIGHTS, _DEFAULT_SEARCHER = "check", "agent"
 
 
@@ -54,12 +54,12 @@ class Case:
 
     @property
     def label(self) -> str:
-        """The peer's name, for torchrlopt with its executor and what else it was told to use."""
+        """The peer's name; for torchrlopt with its executor and its non-default options."""
         weights = "" if self.weights == _DEFAULT_WEIGHTS else self.weights
         searcher = "" if self.searcher == _DEFAULT_SEARCHER else self.searcher
         return "/".join(part for part in (self.peer, self.executor, weights, searcher) if part)
 
 
 def is_ours(peer: str) -> bool:
-    """Whether a peer, by its name or label, is torchrlopt in one of its settings."""
+    """Whether a peer, given by name or label, is torchrlopt in one of its settings."""
     return peer.startswith(OURS)

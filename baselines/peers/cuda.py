@@ -1,4 +1,4 @@
-"""The peers of the comparison on a CUDA device, timed by events of the device."""
+"""The peers of the comparison on a CUDA device, timed with device events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from baselines.peers.case import Case
 from baselines.peers.pytorch import TorchPeer, build_case
 
-# Arguments of torch.compile; None for eager PyTorch, the base of every ratio.
+# Arguments of torch.compile; None for eager PyTorch, the baseline of every ratio.
 _COMPILE: dict[str, dict[str, Any] | None] = {
     "eager": None,
     "eager_cudagraphs": {"backend": "cudagraphs"},
@@ -56,23 +56,23 @@ class CudaPeer(TorchPeer):
         self._callable: Any = self._model
         settings = _COMPILE[case.peer]
         if settings is not None:
-            # What a compiler loads and prepares once is no part of this model's first call.
+            # One-time loading and preparation of a compiler is not part of this model's first call.
             torch.compile(torch.sin, **settings)(torch.ones(8, device="cuda"))
             torch._dynamo.reset()
             self._callable = torch.compile(self._model, **settings)
         torch.cuda.synchronize()
 
     def call(self) -> Any:
-        """Runs the model once and waits for the device."""
+        """Run the model once and wait for the device."""
         with torch.no_grad():
-            # A recorded graph's results of the last call may be overwritten from here on.
+            # From here on the results of the last call of a recorded graph may be overwritten.
             torch.compiler.cudagraph_mark_step_begin()
             results = self._callable(*self._inputs)
         torch.cuda.synchronize()
         return results
 
     def call_ms(self) -> float:
-        """Runs the model once; milliseconds from an event before the call to one after its last kernel."""
+        """Run the model once; milliseconds from an event before the call to one after its last kernel."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         with torch.no_grad():
             torch.compiler.cudagraph_mark_step_begin()

@@ -1,4 +1,4 @@
-"""Which kernels a call runs on a CUDA device, and for how long, by PyTorch's profiler."""
+"""The kernels of a call on a CUDA device and their times, from PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _NAME_LENGTH = 110
 _KINDS = ("kernel", "gpu_memcpy", "gpu_memset")
 
 Span = tuple[float, float, str]
-"""When a kernel of a call began and how long it ran, in microseconds, and its name."""
+"""Start time, duration (both in microseconds) and name of a kernel in a call."""
 KernelTime = tuple[str, int, float, float]
-"""All kernels of one name in a call: name, launches, microseconds added up, and the same without the time in
-which the next kernel ran too."""
+"""All kernels of one name in a call: name, launches, total microseconds, and the same without the overlap
+with the next kernel."""
 
 
 def kernel_times(call: Callable[[], object]) -> list[KernelTime]:
@@ -24,7 +24,7 @@ def kernel_times(call: Callable[[], object]) -> list[KernelTime]:
     Raises:
         ValueError: the calls do not run the same kernels.
     """
-    import torch  # who reads the results does without
+    import torch  # imported here: reading results does not need it
 
     call()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
@@ -39,12 +39,12 @@ def kernel_times(call: Callable[[], object]) -> list[KernelTime]:
 
 
 def summed(spans: Sequence[Span], num_calls: int) -> list[KernelTime]:
-    """Medians over the calls, added up by name; the longest first.
+    """Medians over the calls, summed by name; the longest first.
 
     Raises:
         ValueError: the calls do not run the same kernels.
     """
-    import pandas as pd  # the process of a runtime, whose memory counts, does without
+    import pandas as pd  # imported here: it would count towards the memory of a runtime's process
 
     if not spans:
         return []
@@ -54,7 +54,7 @@ def summed(spans: Sequence[Span], num_calls: int) -> list[KernelTime]:
     frame["busy"] = frame.us - overlap.clip(upper=frame.us)
     per_call, rest = divmod(len(frame), num_calls)
     frame["call"] = frame.index // max(1, per_call)
-    # By name and order among those of that name: kernels that run at the same time change places.
+    # By name and position among kernels of that name, because concurrent kernels change places.
     frame["launch"] = frame.groupby(["call", "kernel"]).cumcount()
     launches = frame.groupby(["kernel", "launch"])
     if rest or (launches.size() != num_calls).any():

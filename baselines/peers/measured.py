@@ -1,4 +1,4 @@
-"""The peers of a model against each other: calls, first calls, memory, and how true results are."""
+"""Compares the peers on a model: calls, first calls, memory, and accuracy of the results."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Settings:
     """How long to measure.
 
     Attributes:
-        rounds: Rounds of each peer, in turn.
+        rounds: Rounds of each peer; peers alternate.
         round_s: Seconds of timed calls in a round.
-        timeout_s: Longest wait for any one answer of a peer, its compilation included.
-        jobs: Peers that compile at the same time, of several models where they are so many. Calls are timed
-            one after the other always; seconds of first calls can be compared with 1 only.
+        timeout_s: Longest wait for any one answer of a peer, including its compilation.
+        jobs: Number of concurrent compilations, over several models if needed. Calls are always timed one
+            after the other; seconds of first calls are comparable only with 1.
         with_kernels: Whether the kernels of each peer's calls are profiled after the rounds; on CUDA.
     """
 
@@ -38,17 +38,17 @@ class Settings:
 
 @dataclass
 class Row:
-    """What came of one case.
+    """Result of one case.
 
     Attributes:
         case: What was measured.
-        reason: Why it does not count; empty where it does.
-        rounds_ms: Milliseconds of each call, round by round.
-        eager_ms: The same of eager PyTorch.
+        reason: Why it does not count; empty if it does.
+        rounds_ms: Milliseconds of each call, by round.
+        eager_ms: The same for eager PyTorch.
         peak_mb: Largest resident size of the peer's process, MB.
-        first_call_s: Seconds from the model in hand to its first result; it was in no cache.
+        first_call_s: Seconds from the built model to its first result, with cold caches.
         max_error: Largest error against float64, in units of the largest output.
-        kept: What torchrlopt has kept; empty for the others.
+        kept: What torchrlopt chose; empty for the others.
         kernels: Of one call.
     """
 
@@ -64,12 +64,12 @@ class Row:
 
     @property
     def median_ms(self) -> float | None:
-        """Of all calls."""
+        """Median of all calls."""
         return float(np.median(np.concatenate(self.rounds_ms))) if self.rounds_ms else None
 
     @property
     def ratios(self) -> tuple[float, float, float] | None:
-        """Quartiles over the rounds of how many times faster than eager PyTorch it is, the median second."""
+        """Quartiles over the rounds of the speed-up over eager PyTorch; the median is second."""
         if self.reason or not self.eager_ms:
             return None
         each = [
@@ -83,24 +83,24 @@ class Row:
 def measure_model(
     cases: Sequence[Case], settings: Settings, caches: Path, on_progress: Callable[[str], None]
 ) -> list[Row]:
-    """Measures the peers of one model against each other; see `measure_models`."""
+    """Measure the peers of one model against each other; see `measure_models`."""
     return next(measure_models([cases], settings, caches, on_progress))
 
 
 def measure_models(
     groups: Sequence[Sequence[Case]], settings: Settings, caches: Path, on_progress: Callable[[str], None]
 ) -> Iterator[list[Row]]:
-    """Measures the peers of each model against each other.
+    """Measure the peers of each model against each other.
 
-    Peers are compiled one after the other, or as many at a time as the settings say. Then the models come one
-    after the other, and every round times each peer of a model once, in turn.
+    Peers are compiled one after the other, or as many concurrently as the settings say. Then the models are
+    timed one after the other; every round times each peer of a model once.
 
     Args:
-        groups: For each model one case for each peer, all of one setting; eager among them, as the base of
+        groups: For each model one case per peer, all with one setting; they include eager, the baseline of
             ratios.
         settings: How long to measure.
-        caches: A folder for the compilers' caches; give one that has never seen these models.
-        on_progress: Called with what is being done, once for each case's compilation and once for each round.
+        caches: A folder for the compilers' caches; it must never have been used with these models.
+        on_progress: Called with a description, once for each case's compilation and once for each round.
 
     Returns:
         For each model a row for each case, in order.
@@ -132,7 +132,7 @@ def measure_models(
 
 
 def together(groups: Sequence[Sequence[Case]], jobs: int) -> Iterator[Sequence[Sequence[Case]]]:
-    """Models in order, as many at a time as have so many cases, but one at least."""
+    """Group models in order, so that each group has at most `jobs` cases, but at least one model."""
     start = 0
     while start < len(groups):
         end = start + 1
@@ -145,7 +145,7 @@ def together(groups: Sequence[Sequence[Case]], jobs: int) -> Iterator[Sequence[S
 def _measured(
     runners: Sequence[Runner], rows: list[Row], settings: Settings, on_progress: Callable[[str], None]
 ) -> list[Row]:
-    """The rows of one model, whose peers are compiled; their processes end."""
+    """Measure one model whose peers are compiled, then end their processes."""
     by_name = {runner.contestant.name: row for runner, row in zip(runners, rows, strict=True)}
     for number in range(settings.rounds):
         on_progress(f"{rows[0].case.model}: round {number + 1} of {settings.rounds}")
@@ -186,7 +186,7 @@ def relative_error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray
     """Largest error of any output, in units of that output's largest magnitude in the reference.
 
     Returns:
-        The error; infinite where number, shapes or the positions of non-finite values differ.
+        The error; infinite if number, shapes or the positions of non-finite values differ.
     """
     if len(outputs) != len(reference):
         return float("inf")
@@ -201,6 +201,6 @@ def relative_error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray
 
 
 def error_limit(eager_error: float, dtype: str) -> float:
-    """The largest error that counts as the same function, given eager's own, both against float64."""
+    """The largest error accepted as the same function, given eager's own; both against float64."""
     tolerance = TOLERANCES[getattr(torch, dtype)]
     return max(tolerance.max_factor * eager_error, tolerance.max_floor)

@@ -1,4 +1,4 @@
-"""How much memory this process has held."""
+"""Peak memory of this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 def peak_mb() -> float:
     """Largest resident size of this process since it started, or since `reset_peak`, in MB of 10^6 bytes."""
     if _STATUS.exists():
-        # ru_maxrss would do, but Linux lets a child begin with its parent's.
+        # Not ru_maxrss: on Linux a child's value starts with its parent's.
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024 / 1e6
@@ -21,7 +21,7 @@ def peak_mb() -> float:
 
 
 def reset_peak() -> bool:
-    """Begin anew with what is resident now; returns whether the system lets us."""
+    """Restart from the current resident size; returns whether the system supports it."""
     try:
         _CLEAR.write_text("5")
     except OSError:

@@ -1,7 +1,7 @@
-"""An ONNX model as a function of TensorFlow, as somebody who knows TensorFlow would write it.
+"""An ONNX model as a TensorFlow function, as a TensorFlow expert would write it.
 
-TensorFlow's convolutions and pools on a CPU want channels last. Values are kept that way from one of them to
-the next, so that no transposes stand between; what needs the other order gets it.
+TensorFlow's convolutions and pools on a CPU need channels last. Values stay in that layout between them, so
+that no transposes are needed; operators that need the other layout get it.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 class _Value:
-    """A tensor in ONNX's order of axes, in channels last, or in both once both were asked for."""
+    """A tensor in ONNX's layout, in channels last, or in both after both were requested."""
 
     def __init__(self, first: Any = None, last: Any = None) -> None:
         self._first, self._last = first, last
 
     @property
     def is_last(self) -> bool:
-        """Whether it was made with channels last."""
+        """Whether it was created with channels last."""
         return self._first is None
 
     @property
     def first(self) -> Any:
-        """In ONNX's order."""
+        """In ONNX's layout."""
         return tf.transpose(self._last, _TO_FIRST) if self._first is None else self._first
 
     @property
     def last(self) -> Any:
-        """With channels last; of four axes."""
+        """With channels last; only for four axes."""
         if self._last is None:
             self._last = tf.transpose(self._first, _TO_LAST)
         return self._last
 
 
 class OnnxFunction:
-    """What an ONNX model computes, in TensorFlow's operators; traced by `tf.function`.
+    """An ONNX model with TensorFlow's operators; traced by `tf.function`.
 
     Args:
         model: of float32, with static shapes.
 
     Raises:
-        NotImplementedError: At a call: an operator, or a use of it, that is not written here.
+        NotImplementedError: at a call, for an operator, or a use of it, that is not supported here.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -58,7 +58,7 @@ class OnnxFunction:
         self.inputs = [each.name for each in model.graph.input if each.name not in self._constants]
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        """The outputs, in ONNX's order of axes."""
+        """The outputs, in ONNX's layout."""
         values = {name: _Value(tensor) for name, tensor in zip(self.inputs, inputs, strict=True)}
         values |= {name: _Value(tf.constant(array)) for name, array in self._constants.items()}
         for node in self._graph.node:
@@ -94,7 +94,7 @@ class OnnxFunction:
 
 
 def _elementwise(function: Callable[..., Any], operands: Sequence[_Value]) -> _Value:
-    """With channels last where an operand is, and the others have a form like that."""
+    """Apply it with channels last if an operand has that layout and the others can be converted to it."""
     if any(each.is_last for each in operands):
         if all(each.is_last or each.first.shape.rank == 4 for each in operands):
             return _Value(last=function(*(each.last for each in operands)))
@@ -104,7 +104,7 @@ def _elementwise(function: Callable[..., Any], operands: Sequence[_Value]) -> _V
 
 
 def _pads(attributes: Mapping[str, Any]) -> list[list[int]]:
-    """Of an image with channels last, on each side of each axis."""
+    """Padding of a channels-last image, on each side of each axis."""
     if attributes.get("auto_pad", b"NOTSET") != b"NOTSET":
         raise NotImplementedError("auto_pad is not written here")
     top, left, bottom, right = attributes.get("pads", (0, 0, 0, 0))
@@ -123,7 +123,7 @@ def _conv(operands: Sequence[_Value], attributes: Mapping[str, Any], known: Sequ
     elif groups == image.shape[3] and weights.shape[1] == 1 and strides[0] == strides[1]:
         height, width, _, outputs = kernel.shape
         kernel = kernel.reshape(height, width, groups, outputs // groups)
-        # Padded before: with padding of its own Grappler's fused form aborts the process (2.21).
+        # Padded beforehand: with explicit padding Grappler's fused form aborts the process (2.21).
         padded = tf.pad(image, _pads(attributes))
         out = tf.nn.depthwise_conv2d(padded, kernel, [1, *strides, 1], "VALID", dilations=dilations)
     else:
@@ -136,7 +136,7 @@ def _conv(operands: Sequence[_Value], attributes: Mapping[str, Any], known: Sequ
 def _pool_pads(
     image: Any, attributes: Mapping[str, Any], window: Sequence[int], strides: Sequence[int]
 ) -> list[list[int]]:
-    """With what `ceil_mode` adds at the end, where a window still begins within the image."""
+    """Padding including what `ceil_mode` adds at the end, if a window still begins within the image."""
     pads = _pads(attributes)
     if attributes.get("ceil_mode", 0):
         for axis in (0, 1):
@@ -164,7 +164,7 @@ def _average_pool(operands: Sequence[_Value], attributes: Mapping[str, Any], kno
     if not np.any(pads):
         return _Value(last=tf.nn.avg_pool2d(image, window, strides, "VALID"))
     sums = tf.nn.avg_pool2d(tf.pad(image, pads), window, strides, "VALID")
-    # The share of each window that counts: the image, and what is padded on purpose where that counts too.
+    # The share of each window that counts: the image, and the explicit padding if that counts too.
     counts = np.ones((1, *image.shape[1:3], 1), np.float32)
     meant = _pads(attributes)
     counts = np.pad(counts, meant, constant_values=attributes.get("count_include_pad", 0))
@@ -182,7 +182,7 @@ def _gemm(x: Sequence[Any], attributes: Mapping[str, Any], known: Sequence[Any])
 def _layer_norm(x: Sequence[Any], attributes: Mapping[str, Any], known: Sequence[Any]) -> Any:
     axes = list(range(attributes.get("axis", -1) % x[0].shape.rank, x[0].shape.rank))
     mean, variance = tf.nn.moments(x[0], axes, keepdims=True)
-    # Not by `tf.nn.batch_normalization`: what Grappler makes of that with oneDNN (2.21) is wrong by 3 %.
+    # Not `tf.nn.batch_normalization`: Grappler's version of it with oneDNN (2.21) is wrong by 3 %.
     normal = (x[0] - mean) * tf.math.rsqrt(variance + attributes.get("epsilon", 1e-5)) * x[1]
     return normal + x[2] if len(x) > 2 else normal
 
@@ -230,7 +230,7 @@ def _unsqueeze(x: Sequence[Any], attributes: Mapping[str, Any], known: Sequence[
 
 
 def _of(known: Sequence[Any], index: int) -> list[int]:
-    """An operand that must be constant."""
+    """The value of an operand that must be constant."""
     if known[index] is None:
         raise NotImplementedError("sizes that are computed")
     return [int(each) for each in np.atleast_1d(known[index])]

@@ -1,4 +1,4 @@
-"""What the process of a peer asks of it."""
+"""Interface of a peer in its process."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import numpy as np
 
 
 class Peer(abc.ABC):
-    """A model made ready by one peer."""
+    """A model prepared by one peer."""
 
     def first_call(self) -> float:
-        """Compiles and runs once; returns the seconds from the model in hand to its first result."""
+        """Compile and run once; returns the seconds from the built model to its first result."""
         start = time.perf_counter()
         self.call()
         return time.perf_counter() - start
 
     def kept(self) -> str:
-        """What runs after the first call, where the peer had a choice; else empty."""
+        """What runs after the first call if the peer had a choice; otherwise empty."""
         return ""
 
     @abc.abstractmethod
     def call(self) -> Any:
-        """Runs the model once."""
+        """Run the model once."""
 
     def call_ms(self) -> float:
-        """Runs the model once; returns the milliseconds that took."""
+        """Run the model once; returns the milliseconds that it took."""
         before = time.perf_counter()
         self.call()
         return (time.perf_counter() - before) * 1e3
 
     @abc.abstractmethod
     def outputs(self) -> list[np.ndarray]:
-        """Runs once and returns the outputs, flat."""
+        """Run once and return the outputs, flat."""
 
     def reference_outputs(self) -> list[np.ndarray]:
         """The outputs of the unchanged model in float64; the peer must not be called afterwards."""

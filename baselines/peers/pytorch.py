@@ -27,21 +27,21 @@ def to_arrays(outputs: Any) -> list[np.ndarray]:
 
 
 class TorchPeer(Peer):
-    """Eager PyTorch, or inductor by torch.compile."""
+    """Eager PyTorch, or inductor through torch.compile."""
 
     def __init__(self, case: Case, folder: str) -> None:
         self._case = case
         self._model, self._inputs = build_case(case)
         self._callable = self._model
         if case.peer == "inductor_freezing":
-            from torch._inductor import config  # eager's process is measured without it
+            from torch._inductor import config  # imported here: eager's process is measured without it
 
             config.freezing = True
         if case.peer != "eager":
-            # Imports, and what a compiler prepares once on a machine (inductor: 10 s for a C++ header), are
-            # no part of this model's first call.
+            # Imports and one-time preparation of a compiler (inductor: 10 s for a C++ header) are not part of
+            # this model's first call.
             self._prepare()
-            # Dynamo remembers the sizes it has seen, and would take this model's for dynamic ones.
+            # Dynamo remembers the sizes it has seen, and would treat this model's as dynamic.
             torch._dynamo.reset()
 
     def _prepare(self) -> None:
@@ -49,16 +49,16 @@ class TorchPeer(Peer):
         self._callable = torch.compile(self._model)
 
     def call(self) -> Any:
-        """Runs the model once."""
+        """Run the model once."""
         with torch.no_grad():
             return self._callable(*self._inputs)
 
     def outputs(self) -> list[np.ndarray]:
-        """Runs once and returns the outputs, flat."""
+        """Run once and return the outputs, flat."""
         return to_arrays(self.call())
 
     def reference_outputs(self) -> list[np.ndarray]:
-        """Turns the model into float64 and returns the outputs."""
+        """Convert the model to float64 and return the outputs."""
         self._callable = self._model = self._model.double()
         self._inputs = tuple(x.double() if x.is_floating_point() else x for x in self._inputs)
         return self.outputs()

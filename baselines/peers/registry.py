@@ -1,4 +1,4 @@
-"""Makes the peer of a case; what a peer runs on is imported only for it: its peak memory is its own."""
+"""Creates the peer of a case; a peer's framework is imported only for it, so that peak memory is its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import importlib.util
 from baselines.peers.case import OURS, PEERS, Case
 from baselines.peers.peer import Peer
 
-# Peers that need a package which torchrlopt's own extras do not bring.
+# Peers that need packages outside torchrlopt's extras.
 _OPTIONAL = {
     "openvino": "openvino",
     "tensorflow": "tensorflow",
@@ -27,7 +27,7 @@ _CLASSES = {
 
 
 def make_peer(case: Case, folder: str) -> Peer:
-    """Makes the peer of a case; nothing is compiled yet.
+    """Create the peer of a case without compiling anything.
 
     Args:
         case: What to make.

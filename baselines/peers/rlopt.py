@@ -23,14 +23,14 @@ class RlOptPeer(TorchPeer):
         return torchrlopt.optimise(model, inputs, on_error="raise", **settings)
 
     def first_call(self) -> float:
-        """Optimises and runs once; returns the seconds that took."""
+        """Optimise and run once; returns the seconds that it took."""
         start = time.perf_counter()
         self._callable = self._optimise(self._model, self._inputs)
         self.call()
         return time.perf_counter() - start
 
     def kept(self) -> str:
-        """The executor that runs the model now, and the searcher where it is not the agent."""
+        """The executor that runs the model now, and the searcher if it is not the agent."""
         report = self._callable.report
         if report.kept == "original":
             return "original"

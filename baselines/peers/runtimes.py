@@ -1,6 +1,6 @@
-"""Runtimes that take an ONNX file.
+"""Runtimes that load an ONNX file.
 
-Their process imports no torch: the export runs in a child, so that peak memory is that of the runtime.
+Their process does not import torch: the export runs in a child, so that peak memory is the runtime's.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from baselines.peers.peer import Peer
 
 
 def _export(case: Case, folder: str) -> float:
-    """Writes model.onnx and inputs.npz into the folder; returns the seconds that the export took."""
-    import onnxscript  # noqa: F401  # imported before the clock starts, as the compilers of the others are
+    """Write model.onnx and inputs.npz into the folder; returns the seconds that the export took."""
+    import onnxscript  # noqa: F401  # imported before the clock starts, like the compilers of the others
     import torch
 
     from baselines.peers.pytorch import build_case
@@ -40,8 +40,8 @@ class ExportedPeer(Peer):
     """A runtime on PyTorch's own export, which runs in a child: this process needs no torch.
 
     Attributes:
-        package: What it runs on, imported before the clock starts.
-        rounds_itself: The runtime computes a float32 model in the precision that it is told.
+        package: The runtime's package, imported before the clock starts.
+        rounds_itself: Whether the runtime converts a float32 model to the requested precision.
     """
 
     package: str
@@ -53,10 +53,10 @@ class ExportedPeer(Peer):
 
     @abc.abstractmethod
     def _load(self) -> tuple[list[str], Callable[[dict[str, np.ndarray]], list[np.ndarray]]]:
-        """Names of the inputs in order, and what runs the exported model."""
+        """Names of the inputs in order, and a function that runs the exported model."""
 
     def first_call(self) -> float:
-        """Exports, loads and runs once; returns the seconds that took."""
+        """Export, load and run once; returns the seconds that it took."""
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as pool:
             case = replace(self._case, dtype="float32") if self.rounds_itself else self._case
@@ -70,11 +70,11 @@ class ExportedPeer(Peer):
         return export_s + time.perf_counter() - start
 
     def call(self) -> Any:
-        """Runs the model once."""
+        """Run the model once."""
         return self._run(self._feed)
 
     def outputs(self) -> list[np.ndarray]:
-        """Runs once and returns the outputs, flat."""
+        """Run once and return the outputs, flat."""
         return list(self.call())
 
 
@@ -96,7 +96,7 @@ class OnnxRuntimePeer(ExportedPeer):
 
 
 class OpenVinoPeer(ExportedPeer):
-    """OpenVINO for the latency of one request, in the precision of the model."""
+    """OpenVINO with the latency hint, in the precision of the model."""
 
     package = "openvino"
     rounds_itself = True
@@ -107,7 +107,7 @@ class OpenVinoPeer(ExportedPeer):
         settings = {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": self._case.threads,
-            # Its default on some processors is to round float32 models to bfloat16.
+            # On some processors its default is to round float32 models to bfloat16.
             "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}[
                 self._case.dtype
             ],

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class TensorFlowPeer(ExportedPeer):
     """The exported model in TensorFlow's operators, as one traced function with constant weights.
 
-    The peer "tensorflow" has Grappler as TensorFlow has it by default: constants are folded, convolutions and
-    products fused with what follows, layouts and arithmetic rewritten. "tensorflow_plain" has none of it.
+    The peer "tensorflow" uses Grappler's defaults: it folds constants, fuses convolutions and products with
+    the operators that follow, and rewrites layouts and arithmetic. "tensorflow_plain" has all of that
+    switched off.
     """
 
     package = "tensorflow"

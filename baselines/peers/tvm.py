@@ -1,4 +1,4 @@
-"""TVM: compiled by its own schedules, found by its tuner where the user gives it trials."""
+"""TVM: compiled with its own schedules, or with tuned ones if the user allows trials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx
 
 from baselines.peers.runtimes import ExportedPeer
 
-#: Environment variable: programs that the tuner may measure for each of the model's kernels; none by default.
+#: Environment variable: number of trials that the tuner may measure per kernel of the model; none by default.
 TRIALS = "TVM_TRIALS"
 
 
@@ -51,4 +51,4 @@ class TvmPeer(ExportedPeer):
         return names, run
 
 
-_NUM_KERNELS = 1_000  # more than any model has: trials are limited for each of them
+_NUM_KERNELS = 1_000  # more than any model has; trials are limited per kernel

@@ -1,4 +1,4 @@
-"""What a comparison asks of a peer, in the process of the peer; see `baselines.shared.worker`."""
+"""The comparison's commands to a peer, in the peer's process; see `baselines.shared.worker`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from baselines.peers.kernel_times import kernel_times
 from baselines.peers.memory import peak_mb
 from baselines.peers.registry import make_peer
 
-#: Rest before a round: the previous peer's threads may spin for some 20 ms before they sleep.
+#: Rest before a round: the previous peer's threads may spin for about 20 ms before they sleep.
 _REST_S = 0.05
-#: Calls before the clock starts, since the other peers have just emptied the caches.
+#: Warm-up calls before the clock starts, because the other peers have just evicted the caches.
 _NUM_WARM_UP = 2
-#: A round has at least and at most so many timed calls.
+#: Minimum and maximum number of timed calls in a round.
 _MIN_CALLS, _MAX_CALLS = 3, 200
 
 
 def time_round(call_ms: Callable[[], float], seconds: float) -> list[float]:
-    """Times calls one by one until `seconds` have passed; returns milliseconds of each."""
+    """Time calls one by one until `seconds` have passed; returns milliseconds of each."""
     time.sleep(_REST_S)
     for _ in range(_NUM_WARM_UP):
         call_ms()
@@ -53,7 +53,7 @@ class Subject:
         self._peer = make_peer(self._case, folder)
 
     def prepare(self) -> dict[str, Any]:
-        """Compile and run once; the outputs are in `outputs.npz`."""
+        """Compile and run once; write the outputs to `outputs.npz`."""
         first_call_s = self._peer.first_call()
         np.savez(self._folder / "outputs.npz", *self._peer.outputs())
         return {"first_call_s": first_call_s, "kept": self._peer.kept()}
@@ -63,7 +63,7 @@ class Subject:
         return time_round(self._peer.call_ms, seconds)
 
     def peak(self) -> float:
-        """Most memory of the process, or of the CUDA device, in MB of 10^6 bytes."""
+        """Peak memory of the process, or of the CUDA device, in MB of 10^6 bytes."""
         if self._case.device == "cpu":
             return peak_mb()
         import torch
@@ -71,12 +71,12 @@ class Subject:
         return float(torch.cuda.max_memory_reserved() / 1e6)
 
     def kernels(self) -> list[tuple[str, int, float, float]]:
-        """The kernels of a call on a CUDA device; none where calls differ."""
+        """The kernels of a call on a CUDA device; none if calls differ."""
         try:
             return kernel_times(self._peer.call)
         except ValueError:
             return []
 
     def reference(self) -> None:
-        """What float64 gives is in `reference.npz`; nothing else may be asked afterwards."""
+        """Write the float64 outputs to `reference.npz`; no other command may follow."""
         np.savez(self._folder / "reference.npz", *self._peer.reference_outputs())

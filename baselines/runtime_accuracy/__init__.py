@@ -1,1 +1,1 @@
-"""How exact the operators of each runtime are."""
+"""Numerical accuracy of the operators of each runtime."""

@@ -1,8 +1,8 @@
-"""How exact each runtime's operators are, beside PyTorch's: `python -m baselines.runtime_accuracy --help`.
+"""Accuracy of each runtime's operators against PyTorch's: `python -m baselines.runtime_accuracy --help`.
 
-One operator at a time at nine scales and with offsets, against float64. An error counts by the size of its
-element, or by 1e-30 where that is smaller. It is let pass where it is a few times PyTorch's own at that
-scale, or a few times what a change of the input's last digit does to the exact result.
+Tests one operator at a time at nine scales and with offsets, against float64. Errors are relative to the size
+of the element, or to 1e-30 if that is larger. An error is accepted if it is at most a few times PyTorch's own
+at that scale, or a few times the effect of a change in the input's last digit on the exact result.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main(
 
 
 def worst(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-    """Of each runtime's operator the row in which it is farthest from float64, by itself."""
+    """For each operator of a runtime, the row in which the operator itself is farthest from float64."""
     groups: dict[tuple[str, str], list[Sequence[str]]] = {}
     for row in rows:
         groups.setdefault((row[0], row[1]), []).append(row)
@@ -68,7 +68,7 @@ def worst(rows: Sequence[Sequence[str]]) -> list[Sequence[str]]:
 def _error(row: Sequence[str]) -> float:
     try:
         return float(row[CSV_COLUMNS.index("alone")])
-    except ValueError:  # it does not run
+    except ValueError:  # the operator does not run
         return math.inf
 
 

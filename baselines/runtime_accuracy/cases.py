@@ -1,4 +1,4 @@
-"""The operators that are tried, and what they are given."""
+"""The operators under test, and their inputs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Case:
 
     Attributes:
         operator: its ONNX type.
-        function: what PyTorch computes; takes the operands that vary.
+        function: PyTorch's version; takes the operands that vary.
         attributes: of the ONNX node.
         constants: its further operands.
-        only: None for any numbers, else makes those of its domain.
+        only: None for any numbers; otherwise generates numbers of its domain.
         shape: of the operand.
     """
 
@@ -133,7 +133,7 @@ CASES: dict[str, Case] = {
 
 
 def inputs(case: Case) -> Iterator[tuple[str, torch.Tensor]]:
-    """Operands at each scale, and around each offset, with what they are."""
+    """Operands at each scale and around each offset, with a description."""
     base = torch.randn(case.shape, generator=torch.Generator().manual_seed(0))
     only = case.only or (lambda x: x)
     for scale in SCALES:

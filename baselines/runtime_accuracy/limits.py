@@ -1,4 +1,4 @@
-"""How far off a result may be: some times PyTorch's own error, or what the last digit of the input makes."""
+"""Error limits: a multiple of PyTorch's own error, or of the effect of the input's last digit."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from baselines.runtime_accuracy.cases import Function
 
 _LARGEST = torch.finfo(torch.float32).max
-_LEAST = 1e-30  # below it one absolute error is as good as another
+_LEAST = 1e-30  # smaller elements are judged by absolute error
 _ULP = 2.0**-23
 _OF_PYTORCH, _OF_CARRIED, _OF_ULP = 8, 8, 64
-"""So many of each are let pass; eight partial sums of 512 terms, a right way to sum, lose up to 64 ulps."""
+"""Accepted multiples of each; eight partial sums of 512 terms, a legitimate order, lose up to 64 ulps."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Excess:
 
     Attributes:
         error: the largest, relative to the size of its element.
-        fits: whether no element's is larger than is let pass.
+        fits: whether every element's error is within the limit.
     """
 
     error: float
@@ -30,7 +30,7 @@ class Excess:
 
 
 class Limit:
-    """What is let pass for some operand.
+    """The error limit for some operand.
 
     Args:
         function: what is computed.
@@ -54,7 +54,7 @@ class Limit:
         return Excess(float(error.max()), bool((error <= self._allowed).all()))
 
     def _relative(self, found: torch.Tensor) -> torch.Tensor:
-        """The error of each element; none where float32 does not hold the result, or there is none."""
+        """Relative error of each element; 0 if float32 cannot represent the result, or there is none."""
         counts = self._reference.abs() < _LARGEST / 4
         error = (found.double() - self._reference).abs() / self._reference.abs().clamp(min=_LEAST)
         return torch.where(counts, error.nan_to_num(nan=math.inf), 0.0)

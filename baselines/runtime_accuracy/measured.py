@@ -1,4 +1,4 @@
-"""Runs an operator alone in a runtime, as it is and as the executor gives it to the runtime."""
+"""Runs single operators in a runtime, in the original form and in the form that the executor uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchrlopt.executors.onnx_runtimes.conditioning import make_stable, refused
 
 
 def measured(runtime: str, name: str) -> list[tuple[str, ...]]:
-    """A row of the table for each scale and offset."""
+    """A table row for each scale and offset."""
     case = CASES[name]
     model = model_of(case)
     alone = opened(runtime, model)
@@ -41,7 +41,7 @@ def measured(runtime: str, name: str) -> list[tuple[str, ...]]:
 
 
 def model_of(case: Case) -> onnx_ir.Model:
-    """A model of the operator alone."""
+    """A model that consists of the operator only."""
     shape = list(case.shape)
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
     if case.operator == "variance":
@@ -52,7 +52,7 @@ def model_of(case: Case) -> onnx_ir.Model:
             helper.make_node("ReduceMean", ["s", "axes"], ["y"], keepdims=1),
         ]
         names = ["axes"]
-    elif case.operator == "Swish":  # a product with the sigmoid, as capture writes it
+    elif case.operator == "Swish":  # capture writes it as a product with the sigmoid
         nodes = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Mul", ["x", "s"], ["y"])]
         names = []
     else:
@@ -75,7 +75,7 @@ def model_of(case: Case) -> onnx_ir.Model:
 
 
 def opened(runtime: str, model: onnx_ir.Model) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The model in the runtime."""
+    """Load the model in the runtime."""
     row = executor_table.row_of(runtime)
     assert row is not None
     with tempfile.TemporaryDirectory() as folder:

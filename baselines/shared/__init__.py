@@ -1,1 +1,1 @@
-"""What the commands of `baselines/` have in common: arguments, rounds of calls, tables, files, plots."""
+"""Shared code of the commands in `baselines/`: arguments, rounds of calls, tables, files, plots."""

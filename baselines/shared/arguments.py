@@ -1,4 +1,4 @@
-"""The arguments that commands have in common, and what is refused before anything is measured."""
+"""Common command-line arguments and their validation before anything is measured."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _Number = TypeVar("_Number", int, float)
 
 
 def choose(text: str, known: Sequence[str], what: str, usual: Sequence[str] | None = None) -> list[str]:
-    """Splits a comma-separated list, `all` for everything, in the order given and without repeats.
+    """Split a comma-separated list, `all` for everything, in the given order and without duplicates.
 
     Args:
         text: what the user wrote.
         known: every valid name.
-        what: what the names are of, for messages.
-        usual: what `all` stands for, if not all that is known.
+        what: what the names denote, for messages.
+        usual: what `all` stands for, if not all known names.
 
     Raises:
-        typer.BadParameter: A name is not known; the message names the nearest.
+        typer.BadParameter: A name is not known; the message suggests the nearest.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if names == ["all"]:
@@ -40,7 +40,7 @@ def choose(text: str, known: Sequence[str], what: str, usual: Sequence[str] | No
 
 
 def one(text: str, known: Sequence[str], what: str) -> str:
-    """A single name of those that are known; else typer.BadParameter, as `choose`."""
+    """A single known name; else raises typer.BadParameter like `choose`."""
     names = choose(text, known, what)
     if len(names) != 1:
         raise typer.BadParameter(f"one {what} at a time; got {text!r}")
@@ -48,17 +48,17 @@ def one(text: str, known: Sequence[str], what: str) -> str:
 
 
 def numbers(text: str, kind: Callable[[str], _Number], what: str, least: float, most: float) -> list[_Number]:
-    """Splits a comma-separated list of numbers.
+    """Split a comma-separated list of numbers.
 
     Args:
         text: what the user wrote.
         kind: int or float.
-        what: what the numbers are, for the message.
-        least: the smallest that is taken.
-        most: the largest.
+        what: what the numbers denote, for the message.
+        least: smallest valid number.
+        most: largest valid number.
 
     Raises:
-        typer.BadParameter: One is no such number, or there is none.
+        typer.BadParameter: One is not such a number, or there is none.
     """
     try:
         found = [kind(part) for part in text.split(",")]
@@ -72,12 +72,12 @@ def numbers(text: str, kind: Callable[[str], _Number], what: str, least: float, 
 
 
 def searchers() -> tuple[str, ...]:
-    """The names of torchrlopt's searchers, as the table has them now."""
+    """The names of torchrlopt's searchers that are currently registered."""
     return tuple(row.name for row in searcher_table.ROWS)
 
 
 def writable(path: Path | None) -> Path | None:
-    """The path; typer.BadParameter where there is no folder for the file."""
+    """Return the path; raises typer.BadParameter if the file's folder does not exist."""
     if path is not None and not path.parent.is_dir():
         raise typer.BadParameter(f"no folder {str(path.parent)!r} to write {path.name!r} into")
     return path

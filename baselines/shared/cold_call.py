@@ -1,6 +1,7 @@
 """A first call in a process that has only built the model; see `baselines.calls`.
 
-What is imported here, or by the model, is not part of the first call, so that is next to nothing.
+Whatever is imported here, or by the model, is not part of the first call, so this file imports almost
+nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from baselines.models import build
 from baselines.peers.memory import peak_mb, reset_peak
 
 BASE, STORED = "aot_eager", "stored"
-#: Options of `optimise` for the ways that call it.
+#: Options of `optimise`, for the ways that call it.
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     STORED: {},
@@ -23,14 +24,14 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "released": {"weights": "frozen", "release_weights": True},
     "max-autotune": {"executor": "auto"},
 }
-#: How the model is called for the first time.
+#: Ways of calling the model for the first time.
 WAYS = ("eager", BASE, *OPTIONS)
-#: Calls of the model before the first call, so that the memory of both begins alike; and after it.
+#: Calls of the model before the first call, so that the memory of both starts alike; and after it.
 _CALLS = 2
 
 
 class ColdCall:
-    """A model whose first call is to come.
+    """A model before its first call.
 
     Args:
         folder: not used.
@@ -47,7 +48,7 @@ class ColdCall:
 
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
-        """What the first call costs, what our report says of it, and the memory of the calls after it."""
+        """Costs of the first call, our report's figures, and the memory of the calls after it."""
         for _ in range(_CALLS):
             self._model(*self._inputs)
         is_reset = reset_peak()
@@ -66,7 +67,7 @@ class ColdCall:
         return found
 
     def _called(self) -> Callable[..., Any]:
-        """What is called from now on, after the first call."""
+        """Make the first call; returns the callable for later ones."""
         if self._way in OPTIONS:
             import torchrlopt
 

@@ -1,4 +1,4 @@
-"""Controls of the agent: its own search, led by something that has learnt nothing."""
+"""Controls of the agent: its own search, guided by something untrained."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NO_NETWORK = "no_network"
 RANDOM_NETWORK = "random_network"
 SHUFFLED_NETWORK = "shuffled_network"
 NAMES = (NO_NETWORK, RANDOM_NETWORK, SHUFFLED_NETWORK)
-KAPPA = 100.0  # slope of the likelihood of a candidate by what it saves, as networks begin with
+KAPPA = 100.0  # slope of a candidate's likelihood in its saving, the initial value of the networks
 
 
 class CostGuide:
-    """Rates candidates by their exact cost differences alone; see `Guide`. It expects no further gain.
+    """Rates candidates by their exact cost differences alone; see `Guide`. It predicts no further gain.
 
     Args:
         num_substitutions: of the library.
@@ -37,12 +37,12 @@ class CostGuide:
 
 
 def shuffled_control(agent: Agent, library: _C.Library, seed: int) -> Agent:
-    """The agent's network with the weights of each tensor in another order: same sizes and spreads.
+    """The agent's network with each weight tensor permuted: same sizes and spreads.
 
     Args:
         agent: one that scores candidates.
         library: the substitutions.
-        seed: of the order.
+        seed: of the permutation.
     """
     given = agent.controller
     assert isinstance(given, CandidateController)
@@ -57,7 +57,7 @@ def shuffled_control(agent: Agent, library: _C.Library, seed: int) -> Agent:
 
 
 def control(name: str, agent: Agent, library: _C.Library, seed: int) -> AgentSearcher:
-    """The agent's search under the name of a control, led by that."""
+    """The agent's search with a control as its guide, under the control's name."""
     if name == NO_NETWORK:
         return AgentSearcher(Agent(CostGuide(len(library)), {}), name)
     make = random_control if name == RANDOM_NETWORK else shuffled_control

@@ -10,10 +10,10 @@ import typer
 
 
 def write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Writes a file that is complete or as it was at any moment: it is written aside and moved into place.
+    """Write a file atomically: it is written to a temporary file and moved into place.
 
     Args:
-        path: Where to.
+        path: Output path.
         columns: Names of the columns.
         rows: The values of each row, in the order of the columns.
     """
@@ -26,12 +26,12 @@ def write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 
 def read(path: Path, columns: Sequence[str], later: Sequence[str] = ()) -> list[dict[str, str]]:
-    """The rows of a file, by the names of its columns.
+    """The rows of a file, as dictionaries by column name.
 
     Args:
         path: A file that `write` wrote.
         columns: Names of the columns.
-        later: Those of them that older files lack; they are read as empty.
+        later: Columns that older files lack; they are read as empty.
 
     Raises:
         typer.BadParameter: There is no such file, or it is another table.

@@ -1,4 +1,4 @@
-"""Whole calls and the executor's part of them, in the process that is measured; see `baselines.calls`."""
+"""Whole calls and the executor's part of them, in the measured process; see `baselines.calls`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from torchrlopt.compile.compiled import Compiled
 from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.onnx_runtimes.session_call import SessionCallable
 
-#: How the model is called.
+#: Ways of calling the model.
 WAYS = ("check", "frozen", "compile_check", "compile_frozen", "aot_eager", "eager")
-#: Of the models of the suite, whose calls are long.
+#: Ways for the models of the suite, whose calls are long.
 MODEL_WAYS = ("check", "frozen")
 EXECUTORS = ("eager", "onnxruntime", "openvino")
 _OPTIONS: Mapping[str, Any] = {
@@ -33,9 +33,9 @@ _WARM_UP = 6
 
 
 def chain(num_weights: int) -> tuple[torch.nn.Module, tuple[Any, ...]]:
-    """Linears of width 4 with so many weights, an even number, and the arguments of a call.
+    """A chain of linear layers of width 4 with an even number of weights, and the arguments of a call.
 
-    There is next to nothing to compute, so what is around the graph shows.
+    There is almost nothing to compute, so the overhead around the graph shows.
     """
     torch.manual_seed(0)
     layers = [torch.nn.Linear(_WIDTH, _WIDTH) for _ in range(num_weights // 2)]
@@ -43,7 +43,7 @@ def chain(num_weights: int) -> tuple[torch.nn.Module, tuple[Any, ...]]:
 
 
 class Overhead:
-    """A model that is called in several ways, which alternate, in one thread.
+    """A model that is called in several alternating ways, on one thread.
 
     Args:
         folder: not used.
@@ -59,7 +59,7 @@ class Overhead:
 
     @torch.no_grad()
     def time(self, calls: int) -> dict[str, tuple[list[float], list[float]]]:
-        """Microseconds of each call by way, and of each without the executor in it, where it is ours."""
+        """Microseconds of each call by way, in total and, for our ways, without the executor's part."""
         made = {way: self._made(way) for way in self._ways}
         inside: dict[str, list[float]] = {way: [] for way in made}
 
@@ -79,7 +79,7 @@ class Overhead:
         }
 
     def _made(self, way: str) -> tuple[Callable[[], Any], Any]:
-        """A call of the model in one way, and what knows how long the executor took in it."""
+        """A call of the model in one way, and the clock of its executor."""
         args = self._args
         if way == "eager":
             return lambda: self._model(*args), None

@@ -1,4 +1,4 @@
-"""Two searchers on the same graphs: mean ratio of costs, its interval over structures, and its p-value."""
+"""Compares two searchers on the same graphs: mean cost ratio, its interval over structures, its p-value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 RESAMPLES = 9999
-SMALLEST = 1e-6  # relative: a smaller difference of costs is rounding
+SMALLEST = 1e-6  # relative: smaller cost differences are rounding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Paired:
 
     Attributes:
         ratio: geometric mean over the structures of cost / the other's cost; below 1 is better.
-        low, high: of its bootstrapped interval of 95 %.
-        p: that signs drawn at random give a mean as far from 1, either way.
-        better, worse: structures on which it is cheaper, dearer.
+        low, high: of its bootstrapped 95 % interval.
+        p: two-sided p-value of a sign-flip test: random signs give a mean at least as far from 1.
+        better, worse: number of structures on which it is cheaper or more expensive.
         structures: how many there are.
     """
 
@@ -39,8 +39,8 @@ def compared(mine: Mapping[str, float], other: Mapping[str, float], structures: 
 
     Args:
         mine: cost of each graph.
-        other: the same of the rival.
-        structures: of each graph: graphs that differ in sizes only count as one.
+        other: the same for the rival.
+        structures: of each graph: graphs that differ only in sizes count as one.
     """
     logs: dict[str, list[float]] = {}
     for graph, cost in mine.items():
@@ -81,7 +81,7 @@ def compared(mine: Mapping[str, float], other: Mapping[str, float], structures: 
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """P-values corrected for their number (Holm 1979), in the order given."""
+    """P-values corrected for multiple comparisons (Holm 1979), in the given order."""
     order = sorted(range(len(values)), key=values.__getitem__)
     corrected, largest = [0.0] * len(values), 0.0
     for rank, index in enumerate(order):

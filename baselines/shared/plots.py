@@ -1,4 +1,4 @@
-"""Plots of the benchmarks; the ending of a path chooses the format."""
+"""Plots of the benchmarks; the extension of the path selects the format."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from baselines.shared import terminal
 
 
 def bars(ratios: pd.DataFrame, label: str, path: Path) -> None:
-    """A bar for each column of each row, from 1 on, and below them the geometric means.
+    """A bar for each column of each row, starting at 1, with the geometric means at the bottom.
 
     Args:
-        ratios: how many times faster than the base, by model (rows) and peer (columns).
+        ratios: speed-ups over the baseline, by model (rows) and peer (columns).
         label: of the axis.
-        path: where to.
+        path: output path.
     """
     ratios = ratios.loc[:, (ratios != 1).any()]
     shown = pd.concat([ratios, ratios.prod().pow(1 / ratios.count()).rename("geomean").to_frame().T])
     figure = Figure(figsize=(8, 1.6 + 0.42 * len(shown)), layout="constrained")
     axes = figure.add_subplot()
-    # Bars begin at 1: to the right is faster than the base, to the left slower.
+    # Bars start at 1: to the right is faster than the baseline, to the left slower.
     (shown - 1).plot.barh(ax=axes, left=1, width=0.8, legend=False)
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.invert_yaxis()
@@ -33,7 +33,7 @@ def bars(ratios: pd.DataFrame, label: str, path: Path) -> None:
 
 
 def lines(curves: pd.DataFrame, label: str, path: Path) -> None:
-    """A line for each column over the index, which is on a logarithmic scale."""
+    """A line per column over the index, on a logarithmic axis."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
     curves.plot(ax=axes, marker="o", markersize=3, logx=True)
@@ -43,7 +43,7 @@ def lines(curves: pd.DataFrame, label: str, path: Path) -> None:
 
 
 def scatter(points: pd.DataFrame, path: Path) -> None:
-    """The column `predicted` over `measured`, both in ms, a colour for each `model`, and the diagonal."""
+    """The column `predicted` over `measured`, both in ms, a colour per `model`, and the diagonal."""
     figure = Figure(figsize=(7, 6.5), layout="constrained")
     axes = figure.add_subplot()
     for index, (model, own) in enumerate(points.groupby("model", sort=False)):

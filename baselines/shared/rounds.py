@@ -1,6 +1,6 @@
-"""Contestants in processes of their own, which alternate round by round.
+"""Contestants in separate processes, which alternate round by round.
 
-What disturbs the machine then disturbs all of them, and no one's memory, threads or settings are another's.
+Load on the machine then disturbs all of them alike, and memory, threads and settings are not shared.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Contestant:
-    """What a process of its own makes and runs.
+    """An object created and called in a separate process.
 
     Attributes:
         name: in tables.
-        target: "module:Class"; its methods take and return JSON. It is given `folder`, an empty one.
-        arguments: the others that it is given.
+        target: "module:Class"; its methods take and return JSON. It is passed `folder`, an empty one.
+        arguments: its other arguments.
         threads: of its kernels.
     """
 
@@ -39,25 +39,25 @@ class Contestant:
 
 
 class Runner:
-    """The process of a contestant, for as long as it has not failed.
+    """The process of a contestant, until it fails.
 
     Args:
         contestant: what it runs.
         folder: an empty folder for its files.
-        caches: where compilers keep what they have compiled.
+        caches: folder of the compilers' caches.
         timeout_s: longest wait for an answer.
 
     Attributes:
         contestant: see above.
         folder: see above.
-        reason: why it failed; empty while all is well.
+        reason: why it failed; empty if it has not.
     """
 
     def __init__(self, contestant: Contestant, folder: Path, caches: Path, timeout_s: float) -> None:
         self.contestant, self.folder, self.reason = contestant, folder, ""
         threads = str(contestant.threads)
-        # OpenMP threads wait as by default. Sleeping at once (OMP_WAIT_POLICY=PASSIVE) would spare the
-        # others milliseconds of spinning, but was seen to make eager PyTorch itself up to 1.8 times slower.
+        # OpenMP threads wait as by default. Sleeping at once (OMP_WAIT_POLICY=PASSIVE) would spare the others
+        # milliseconds of spinning, but was observed to make eager PyTorch itself up to 1.8 times slower.
         environment = os.environ | {
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
@@ -67,14 +67,14 @@ class Runner:
             "TORCHRLOPT_CACHE_DIR": str(caches / "torchrlopt"),
             "HF_HUB_OFFLINE": "1",
         }
-        # An installed package has its bytecode beside it: what the first process compiles is kept.
+        # Installed packages come with bytecode; let the first process keep what it compiles here as well.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [sys.executable, "-m", "baselines.shared.worker", contestant.target]
         command += [json.dumps(dict(contestant.arguments)), str(folder)]
         self._worker = Worker(command, environment, folder, timeout_s)
 
     def ask(self, do: str, **arguments: Any) -> Any:
-        """Call a method; None, and the process ends, where that or anything before it has failed."""
+        """Call a method; if that or an earlier call has failed, return None and end the process."""
         if self.reason:
             return None
         try:
@@ -84,12 +84,12 @@ class Runner:
             return None
 
     def fail(self, reason: str) -> None:
-        """What comes does not count any more."""
+        """Mark it as failed; later results do not count."""
         self.reason = reason
         self.close()
 
     def close(self) -> None:
-        """End the process and all that it started."""
+        """End the process and all processes that it started."""
         self._worker.close()
 
 
@@ -97,7 +97,7 @@ class Runner:
 def started(
     contestants: Sequence[Contestant], caches: Path, timeout_s: float = 600.0
 ) -> Iterator[list[Runner]]:
-    """A process for each, with caches by its name; all have ended behind the block."""
+    """Start a process for each, with separate caches by name; all have ended when the context exits."""
     with contextlib.ExitStack() as stack:
         runners = []
         for contestant in contestants:
@@ -111,9 +111,9 @@ def started(
 def alternated(
     runners: Sequence[Runner], rounds: int, do: str, **arguments: Any
 ) -> Iterator[tuple[int, Runner, Any]]:
-    """Calls a method of each in turn, round by round; gives the number of the round, who, and the result.
+    """Call a method of each in turn, round by round; yields round number, runner and result.
 
-    Those that fail are left out from then on.
+    Those that fail are skipped from then on.
     """
     for number in range(rounds):
         for runner in runners:
@@ -125,13 +125,13 @@ def alternated(
 def alternated_us(
     ways: Mapping[str, Callable[[], Any]], rounds: int, calls: int = 1, rest_s: float = 0.0
 ) -> dict[str, list[float]]:
-    """Microseconds of each call of functions in this process, which alternate.
+    """Microseconds of each call of alternating functions in this process.
 
     Args:
         ways: the functions by name.
-        rounds: how often each has its turn.
-        calls: of each turn.
-        rest_s: before a turn; threads of the way before may spin for some milliseconds.
+        rounds: number of rounds.
+        calls: calls of each function per round.
+        rest_s: rest before each function; threads of the previous one may spin for some milliseconds.
     """
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):

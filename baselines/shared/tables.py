@@ -1,4 +1,4 @@
-"""The long table of all benchmarks: one row for each value that was measured; and how tables are shown."""
+"""The long table of all benchmarks, with one row per measured value, and its output formats."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NUMBERS = ("batch", "threads", "value", "round")
 
 
 class Results:
-    """Rows of the long table, and the file that is written anew whenever `save` is called.
+    """Rows of the long table, and the file that `save` rewrites.
 
     Args:
         benchmark: the command.
@@ -53,12 +53,12 @@ class Results:
     def add(
         self, model: str, peer: str, metric: str, value: float | None, unit: str = "", **other: Any
     ) -> None:
-        """One value; `other` are the remaining columns by name."""
+        """Add one value; `other` are the remaining columns by name."""
         row = {"model": model, "peer": peer, "metric": metric, "value": value, "unit": unit}
         self._rows.append(self._common | row | other)
 
     def keep(self, frame: pd.DataFrame) -> None:
-        """Take over rows of an earlier run as they are."""
+        """Take over rows of an earlier run unchanged."""
         self._rows += frame.astype(object).where(frame.notna(), None).to_dict("records")
 
     @property
@@ -77,7 +77,7 @@ class Results:
 
 
 def write(frame: pd.DataFrame, path: Path) -> None:
-    """A CSV file that is complete or as it was at any moment: it is written aside and moved into place."""
+    """Write a CSV file atomically: to a temporary file, which is moved into place."""
     aside = path.with_name(path.name + ".part")
     shown = frame.copy()
     for name in ("round", "batch", "threads"):
@@ -87,7 +87,7 @@ def write(frame: pd.DataFrame, path: Path) -> None:
 
 
 def read(*paths: Path) -> pd.DataFrame:
-    """The rows of long tables; texts that are missing are empty.
+    """The rows of long tables; missing texts are empty.
 
     Raises:
         typer.BadParameter: there is no such file, or it is another table.
@@ -102,7 +102,7 @@ def read(*paths: Path) -> pd.DataFrame:
             raise typer.BadParameter(f"{path}: expected the columns {expected}, got {got}")
         frames.append(frame)
     frame = pd.concat(frames, ignore_index=True)
-    for name in _NUMBERS:  # a commit may look like one, too
+    for name in _NUMBERS:  # only these: a commit hash may look like a number, too
         frame[name] = pd.to_numeric(frame[name])
     return frame
 
@@ -115,12 +115,12 @@ def of(frame: pd.DataFrame, **wanted: str) -> pd.DataFrame:
 
 
 def in_order(values: Iterable[Any]) -> list[Any]:
-    """Each value once, by its first appearance."""
+    """Distinct values, in order of first appearance."""
     return list(dict.fromkeys(values))
 
 
 def commit() -> str:
-    """Of this repository, with "+" where files differ from it; empty where there is no git."""
+    """Commit of this repository, with "+" if files differ from it; empty without git."""
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude", "*"]
     environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}
     try:
@@ -137,7 +137,7 @@ def markdown(shown: pd.DataFrame) -> str:
 
 
 def rich(title: str, shown: pd.DataFrame) -> Table:
-    """A table of texts for the terminal, figures to the right."""
+    """A table of texts for the terminal, with figures right-aligned."""
     made = Table(title=title, title_justify="left", box=box.SIMPLE)
     for name in shown:
         is_figure = all(cell in ("", "-") or str(cell).strip("*(")[:1].isdigit() for cell in shown[name])

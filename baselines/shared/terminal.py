@@ -1,4 +1,4 @@
-"""What commands print: where to, how tables look, and on which machine it was measured."""
+"""Terminal output of commands: console, tables, and the description of the machine."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-# Characters that the widest table needs, for output that has no width of its own.
+# Characters that the widest table needs, for output without a width of its own.
 _PLAIN_WIDTH = 200
 # Processes that ran or waited for a core in the last minute, on average; an idle machine has 0.0 to 0.2.
 _QUIET_LOAD = 0.5
 
 
 def console() -> Console:
-    """The terminal; where the output goes elsewhere, lines of one width."""
+    """The terminal; for redirected output, a console of fixed width."""
     return Console() if sys.stdout.isatty() else Console(width=_PLAIN_WIDTH)
 
 
 def progress(to: Console) -> Progress:
-    """A bar that says what is being done, how much of it is done, and since when; gone when all is done."""
+    """A bar with description, progress and elapsed time, which disappears at the end."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=to, transient=True)
 
 
 def announce(to: Console, *settings: object) -> None:
-    """Say on which machine something is measured, and whether it has other work."""
+    """Print the machine and the settings of a measurement, and warn if the machine is busy."""
     to.print("; ".join(map(str, (machine(), *settings))), highlight=False)
     load = os.getloadavg()[0]
     if load > _QUIET_LOAD:
@@ -40,7 +40,7 @@ def announce(to: Console, *settings: object) -> None:
 
 
 def table(title: str | None, names: Iterable[str], figures: Iterable[str]) -> Table:
-    """An empty table: columns of names, then columns of figures, which are set to the right."""
+    """An empty table: columns of names, then right-aligned columns of figures."""
     made = Table(title=title, box=box.SIMPLE)
     for heading in names:
         made.add_column(heading, no_wrap=True)

@@ -1,6 +1,7 @@
-"""Greedy generation with a cache of fixed size, in the process of a contestant; see `baselines.calls`.
+"""Greedy generation with a static cache, in the process of a contestant; see `baselines.calls`.
 
-Every step has the same shapes, and a batch of one: little is computed, so what is around operators counts.
+Every step has the same shapes, and a batch of one: there is little to compute, so overhead around operators
+shows.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-#: Sizes of Llama-like models: width, layers, heads, heads of keys and values, words.
+#: Sizes of Llama-like models: width, layers, heads, key-value heads, vocabulary.
 MODELS: dict[str, tuple[int, int, int, int, int]] = {
     "llama_2m": (128, 4, 4, 2, 1000),
     "llama_30m": (512, 8, 8, 4, 8000),
     "llama_110m": (768, 12, 12, 4, 16000),
 }
-#: How the model is called; the first is the base of every ratio.
+#: Ways of calling the model; the first is the baseline of every ratio.
 WAYS: dict[str, dict[str, Any] | None] = {
     "eager": None,
     "inductor": {},
@@ -43,13 +44,13 @@ def build(name: str, dtype: str) -> Any:
         pad_token_id=0,
     )
     model = LlamaForCausalLM(config).eval().to(getattr(torch, dtype))
-    # `generate` may compile by itself; here the way says what compiles.
+    # `generate` may compile by itself; here the way decides what compiles.
     model.generation_config.disable_compile = True
     return model
 
 
 class _Clock:
-    """What `generate` shows each token to, the prompt first."""
+    """Streamer that records when `generate` delivers tokens, the prompt first."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -58,7 +59,7 @@ class _Clock:
         self.seconds.append(time.perf_counter())
 
     def end(self) -> None:
-        """Called behind the last token."""
+        """Called after the last token."""
 
 
 class Generation:
@@ -81,7 +82,7 @@ class Generation:
             self._model.forward = torch.compile(self._model.forward, **how)
 
     def prepare(self) -> dict[str, Any]:
-        """Generate twice: the tokens, and the seconds that the first generation took."""
+        """Generate twice; returns the tokens, and the seconds of the first generation."""
         start = time.perf_counter()
         tokens, _ = self._generated()
         first_s = time.perf_counter() - start
@@ -89,7 +90,7 @@ class Generation:
         return {"tokens": tokens, "first_s": first_s}
 
     def time(self) -> float:
-        """Milliseconds of each token of a generation but the first, which is there when the clock starts."""
+        """Milliseconds per token of a generation, without the first token, at which the clock starts."""
         return self._generated()[1]
 
     @torch.inference_mode()

@@ -1,7 +1,7 @@
-"""The process of one contestant: makes an object and calls its methods, as standard input says.
+"""The process of one contestant: creates an object and calls its methods as commanded on standard input.
 
 Started by `baselines.shared.rounds` as `python -m baselines.shared.worker MODULE:CLASS ARGUMENTS FOLDER`.
-Commands and replies are JSON, one a line: `{"do": "time", "seconds": 0.2}` calls `time(seconds=0.2)`.
+Commands and replies are JSON, one per line: `{"do": "time", "seconds": 0.2}` calls `time(seconds=0.2)`.
 Between commands the process waits in a blocking read and uses no processor, so that several can alternate.
 """
 
@@ -18,9 +18,9 @@ from baselines.errors import one_line
 
 
 def main() -> None:
-    """Make the object that the command line names, then serve commands."""
+    """Create the object named on the command line, then serve commands."""
     target, arguments, folder = sys.argv[1:]
-    # Replies get the real standard output for themselves; what libraries print joins the log.
+    # Replies use the real standard output exclusively; output of libraries goes to the log.
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     contestant: Any = None
@@ -32,7 +32,7 @@ def main() -> None:
                 contestant = make(folder=folder, **json.loads(arguments))
             command = json.loads(line)
             reply = {"result": getattr(contestant, command.pop("do"))(**command)}
-        except Exception as error:  # noqa: BLE001  # whatever a contestant raises is its result: the rest goes on
+        except Exception as error:  # noqa: BLE001  # an exception is the contestant's result: go on
             traceback.print_exc()
             reply = {"error": one_line(error, 500)}
         replies.write(json.dumps(reply) + "\n")

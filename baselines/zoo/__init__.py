@@ -1,1 +1,1 @@
-"""Architectures of the suite and of the collection that are written here, one family a file."""
+"""Architectures of the suite and of the collection that are implemented here, one file per family."""

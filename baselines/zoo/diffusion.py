@@ -18,7 +18,7 @@ def time_embedding(step: Tensor, width: int) -> Tensor:
 
 
 class TimedBlock(nn.Module):
-    """Two normed convolutions with the time added between them, and a shortcut."""
+    """Two convolutions with norm, with the time embedding added between them, and a shortcut."""
 
     def __init__(self, in_channels: int, out_channels: int, time_width: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class TimedBlock(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention of tokens [B, T, D] to a context [B, S, C], or to themselves."""
+    """Attention of tokens [B, T, D] to a context [B, S, C], or self-attention."""
 
     def __init__(self, width: int, context_width: int, heads: int) -> None:
         super().__init__()

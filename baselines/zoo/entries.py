@@ -1,4 +1,4 @@
-"""What a list of models is made of: makers of models of `transformers`, and of inputs."""
+"""Helpers for lists of models: factories of `transformers` models and of inputs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def image(size: int = 224) -> MakeInputs:
 
 
 def ids(vocabulary: int, length: int) -> MakeInputs:
-    """Texts of that many tokens."""
+    """Texts of the given number of tokens."""
     return lambda batch: (token_ids(vocabulary, batch, length),)
 
 
 def classifier(model: str, config: str, **given: Any) -> Make:
-    """A classifier of images of `transformers`: images to logits."""
+    """An image classifier of `transformers`: images to logits."""
 
     def make() -> nn.Module:
         built = getattr(transformers, model)(getattr(transformers, config)(num_labels=CLASSES, **given))
@@ -38,7 +38,7 @@ def classifier(model: str, config: str, **given: Any) -> Make:
 
 
 def text(model: str, config: str, field: str, options: dict[str, Any] | None = None, **given: Any) -> Make:
-    """A model of texts of `transformers`: ids to a field of its result."""
+    """A text model of `transformers`: ids to a field of its result."""
 
     def make() -> nn.Module:
         built = getattr(transformers, model)(getattr(transformers, config)(**given))

@@ -1,4 +1,4 @@
-"""Models beside the suite, in sizes that people run: how far what holds of the suite holds of others.
+"""Models outside the suite in realistic sizes, to see whether results on the suite generalise.
 
 Nothing was ever tuned on them. Those of `transformers` have the sizes of their published checkpoints.
 """

@@ -1,6 +1,6 @@
-"""Models that no number in the program was chosen on: what is to hold of others is tried on these, once.
+"""Models on which no constant of the package was tuned: the final test of generalisation.
 
-Those of `transformers` have the sizes of their published checkpoints, but for the smaller BERT.
+Those of `transformers` have the sizes of their published checkpoints, except for the smaller BERT.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Dilated(nn.Module):
 
 
 class _Experts(nn.Module):
-    """All of 48 experts of three widths, weighted by a gate."""
+    """48 experts of three widths, all evaluated and weighted by a gate."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ class NormConv(nn.Module):
 
 
 class AveragePool(nn.Module):
-    """3x3 average of the same size, padding counted."""
+    """3x3 average that preserves the size; padding counts."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.avg_pool2d(x, 3, stride=1, padding=1)

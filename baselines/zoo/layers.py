@@ -1,4 +1,4 @@
-"""Modules of `torch.nn` as their users put them together: recurrent, attention, bags of embeddings."""
+"""Typical uses of `torch.nn` modules: recurrent layers, attention, embedding bags."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tagger(nn.Module):
 
 
 class Forecaster(nn.Module):
-    """A GRU over [B, T, 4] between normed linear layers: [B, 3]."""
+    """A GRU over [B, T, 4] between linear layers with norms: [B, 3]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class Encoder(nn.Module):
 
 
 class Attends(nn.Module):
-    """`nn.MultiheadAttention`, of other widths for keys and values, and its weights."""
+    """`nn.MultiheadAttention` with other widths for keys and values, returning its weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Attends(nn.Module):
 
 
 class Recommender(nn.Module):
-    """DLRM (Naumov et al. 2019): numbers [B, 6] and ids [B, 3] to a chance [B]."""
+    """DLRM (Naumov et al. 2019): numbers [B, 6] and ids [B, 3] to a probability [B]."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Recommender(nn.Module):
 
 
 class Autoencoder(nn.Module):
-    """A convolutional variational autoencoder, its noise given: images [B, 1, 16, 16] and [B, 6]."""
+    """A convolutional variational autoencoder with noise as an input: images [B, 1, 16, 16] and [B, 6]."""
 
     def __init__(self) -> None:
         super().__init__()

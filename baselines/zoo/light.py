@@ -12,7 +12,7 @@ from baselines.zoo.blocks import norm_conv
 
 
 class Gate(nn.Module):
-    """Squeeze and excite: scales each channel by a gate that the channels' means open."""
+    """Squeeze and excite: scales each channel by a gate computed from the channels' means."""
 
     def __init__(self, channels: int, squeezed: int) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Gate(nn.Module):
 
 
 class MbConv(nn.Module):
-    """Expand, depth-wise filter, gate, project; the input is added where shapes allow."""
+    """Expand, depth-wise filter, gate, project; the input is added if the shapes match."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class EfficientNet(nn.Module):
 
 
 class Ghost(nn.Module):
-    """Half of the channels by a convolution, the other half from these by a cheap depth-wise one."""
+    """Half of the channels from a convolution, the other half from those by a cheap depth-wise one."""
 
     def __init__(self, in_channels: int, out_channels: int, has_relu: bool) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class GhostNet(nn.Module):
 
     Args:
         width: of the stem.
-        bottlenecks: channels in the middle, channels that leave, and stride of each.
+        bottlenecks: inner channels, output channels, and stride of each.
         classes: number of logits.
     """
 
@@ -126,14 +126,14 @@ class GhostNet(nn.Module):
 
 
 def shuffle(x: Tensor, groups: int) -> Tensor:
-    """Interleaves the channels [B, C, H, W] of some groups."""
+    """Interleaves the channels [B, C, H, W] of the groups."""
     batch, channels, height, width = x.shape
     split = x.view(batch, groups, channels // groups, height, width)
     return split.transpose(1, 2).contiguous().view(batch, channels, height, width)
 
 
 class ShuffleUnit(nn.Module):
-    """One half of the channels passes, the other is filtered; a strided unit filters both."""
+    """Passes one half of the channels through and filters the other; a strided unit filters both."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class ShuffleNet(nn.Module):
     Args:
         width: of the stem.
         stages: channels and number of units of each.
-        last: channels of a last 1x1 convolution; 0 for none.
+        last: channels of a final 1x1 convolution; 0 for none.
         classes: number of logits.
     """
 

@@ -1,4 +1,4 @@
-"""Graph neural networks of the layers of `torch_geometric`: nodes [N, 8] and edges [2, E] to [N, 4]."""
+"""Graph neural networks with `torch_geometric` layers: nodes [N, 8] and edges [2, E] to [N, 4]."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class TwoLayers(nn.Module):
     """Two convolutions with an activation between them.
 
     Args:
-        make: makes a convolution from its numbers of channels.
+        make: creates a convolution from its numbers of channels.
     """
 
     def __init__(self, make: Callable[[int, int], nn.Module]) -> None:
@@ -25,7 +25,7 @@ class TwoLayers(nn.Module):
 
 
 class Pooled(nn.Module):
-    """Convolutions with their norm, and the mean over the nodes of each graph: [G, 4]."""
+    """Convolutions with norms, and the mean over the nodes of each graph: [G, 4]."""
 
     def __init__(self, make: Callable[[int, int], nn.Module]) -> None:
         super().__init__()

@@ -82,7 +82,7 @@ def _norm_conv(
 
 
 class InvertedResidual(nn.Module):
-    """Expand by 1x1, depth-wise filter, gate, project by 1x1; the input is added where shapes allow."""
+    """Expand by 1x1, depth-wise filter, gate, project by 1x1; the input is added if the shapes match."""
 
     def __init__(
         self,

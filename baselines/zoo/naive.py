@@ -1,7 +1,7 @@
-"""Models as a person writes them first, in loops: heads, experts and ensemble members one by one.
+"""Naive first versions of models, with loops: heads, experts and ensemble members one by one.
 
-They are right and readable, and slow for reasons a compiler could remove: many small products that share an
-input, and products of three matrices taken in the expensive order.
+They are correct and readable, and slow for reasons that a compiler could remove: many small products that
+share an input, and products of three matrices in the expensive order.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def _squeeze(in_channels: int, out_channels: int) -> nn.Sequential:
 
 
 class FactorisedReduction(nn.Module):
-    """Halves the resolution by two 1x1 convolutions on pixels of even and of odd position."""
+    """Halves the resolution with two 1x1 convolutions, on pixels of even and of odd position."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class NormalCell(nn.Module):
         channels: Channels of the previous cell's output.
         earlier_channels: Channels of the output of the cell before it.
         filters: Channels of each of the six concatenated parts of the result.
-        is_earlier_larger: The earlier output has twice the resolution.
+        is_earlier_larger: Whether the earlier output has twice the resolution.
     """
 
     def __init__(self, channels: int, earlier_channels: int, filters: int, is_earlier_larger: bool) -> None:
@@ -101,10 +101,10 @@ class ReductionCell(nn.Module):
     """Five pairs of operators, those on the cell's inputs with stride 2; halves the resolution.
 
     Args:
-        fit: Brings the previous cell's output to `filters` channels.
-        fit_earlier: Brings the earlier output to `earlier_filters` channels at the same resolution.
+        fit: Projects the previous cell's output to `filters` channels.
+        fit_earlier: Projects the earlier output to `earlier_filters` channels at the same resolution.
         filters: Channels of each of the four concatenated parts of the result.
-        earlier_filters: Channels that `fit_earlier` gives.
+        earlier_filters: Output channels of `fit_earlier`.
     """
 
     def __init__(self, fit: nn.Module, fit_earlier: nn.Module, filters: int, earlier_filters: int) -> None:
@@ -147,7 +147,7 @@ class NasNetA(nn.Module):
             nn.Conv2d(3, stem_filters, 3, stride=2, bias=False), _norm(stem_filters)
         )
         quarter, half = filters // 4, filters // 2
-        # The first reduction sees the stem twice, once unsqueezed: there is no earlier cell.
+        # The first reduction uses the stem twice, once without projection: there is no earlier cell.
         first = ReductionCell(_squeeze(stem_filters, quarter), nn.Identity(), quarter, stem_filters)
         second = ReductionCell(
             _squeeze(4 * quarter, half), FactorisedReduction(stem_filters, half), half, half

@@ -1,4 +1,4 @@
-"""Convolutions in other company: DenseNet, one and three dimensions, MLP-Mixer, points, super-resolution."""
+"""Other convolutional networks: DenseNet, 1d and 3d convolutions, MLP-Mixer, points, super-resolution."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class DenseLayer(nn.Module):
-    """Norm, ReLU, 1x1; norm, ReLU, 3x3; the result is appended to the input's channels."""
+    """Norm, ReLU, 1x1; norm, ReLU, 3x3; the result is concatenated to the input's channels."""
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
@@ -28,8 +28,8 @@ class DenseNet(nn.Module):
 
     Args:
         growth: channels that a layer appends.
-        blocks: layers of each.
-        has_pool: of the published stem, 7x7 with a pool behind it; else a small one.
+        blocks: number of layers of each.
+        has_pool: whether to use the published stem, 7x7 followed by a pool; otherwise a small one.
         classes: number of logits.
     """
 
@@ -119,7 +119,7 @@ class Mixer(nn.Module):
 
 
 class PointNet(nn.Module):
-    """Qi et al. 2017 with its learned turn: points [B, N, 3] to logits [B, 5]."""
+    """Qi et al. 2017 with its learned rotation: points [B, N, 3] to logits [B, 5]."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()

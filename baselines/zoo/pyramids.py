@@ -1,4 +1,4 @@
-"""Many resolutions at once: a UNet, a pyramid, an HRNet, a YOLO's head and neck, dilated convolutions."""
+"""Multi-resolution networks: a UNet, a pyramid, an HRNet, a YOLO's head and neck, dilated convolutions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class FeaturePyramid(nn.Module):
 
 
 class HighResolution(nn.Module):
-    """Two resolutions side by side that exchange what they have found (Wang et al. 2019)."""
+    """Two parallel resolutions that exchange features (Wang et al. 2019)."""
 
     def __init__(self, width: int = 12) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class HighResolution(nn.Module):
 
 
 class CrossStage(nn.Module):
-    """Half of the channels passes by the bottlenecks, whose outputs are all kept (YOLOv8's block)."""
+    """Half of the channels bypasses the bottlenecks, whose outputs are all kept (YOLOv8's block)."""
 
     def __init__(self, channels: int, depth: int) -> None:
         super().__init__()

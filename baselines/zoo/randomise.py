@@ -1,8 +1,8 @@
-"""Fresh modules hide wrong rewrites: their biases are zero, their norms the identity.
+"""Randomises new models, whose zero biases and identity norms would hide wrong rewrites.
 
-This makes every bias and every normalisation's affine part random, and gives BatchNorm random statistics in
-proportion to the activations that reach it, so that values stay of order one however deep the network is. The
-mean of the activations is not taken out: in a deep random network that would amplify each rounding error.
+Every bias and every normalisation's affine part becomes random, and BatchNorm gets random statistics in
+proportion to its input activations, so that values stay of order one however deep the network is. The mean of
+the activations is not subtracted: in a deep random network that would amplify each rounding error.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-#: BatchNorm's variance is at least about this share of its layer's mean: a channel that the activation before
-#: it has switched off would otherwise be divided by almost nothing.
+#: BatchNorm's variance is at least about this share of its layer's mean: a channel that the preceding
+#: activation has switched off would otherwise be divided by almost zero.
 _MIN_POWER_SHARE = 0.25
 
 
@@ -23,13 +23,13 @@ def _uniform(like: Tensor, low: float, high: float) -> Tensor:
 
 
 def _randomise_affine(module: nn.Module) -> None:
-    """Draws a norm's weight from U(0.5, 1.5); draws any bias from 0.1 * N(0, 1)."""
+    """Draw a norm's weight from U(0.5, 1.5) and any bias from 0.1 * N(0, 1)."""
     is_norm = "Norm" in type(module).__name__  # torch's own, RMSNorm, and the frozen ones of detectors
     weight = getattr(module, "weight", None)
     bias = getattr(module, "bias", None)
     if is_norm and isinstance(weight, Tensor):
         weight.copy_(_uniform(weight, 0.5, 1.5))
-    if isinstance(bias, Tensor) and bias.is_floating_point():  # a mask of GPT-2's is called so too
+    if isinstance(bias, Tensor) and bias.is_floating_point():  # GPT-2 has a boolean mask of that name
         bias.copy_(0.1 * torch.randn_like(bias))
 
 
@@ -38,13 +38,13 @@ def _tracks_statistics(module: nn.Module) -> bool:
 
 
 def _set_statistics(module: nn.Module, args: tuple[Any, ...]) -> None:
-    """Sets a BatchNorm's statistics by the mean square of the input [B, C, ...] about to pass through it."""
+    """Set a BatchNorm's statistics from the mean square of the input [B, C, ...] about to pass through it."""
     x: Tensor = args[0]
     power = x.square().mean(dim=[axis for axis in range(x.dim()) if axis != 1])
     power = torch.maximum(power, _MIN_POWER_SHARE * power.mean())
     mean = 0.1 * torch.randn_like(power) * power.sqrt()
     variance = power * _uniform(power, 0.5, 1.5)
-    # Eight significant bits are plenty, and hide what the number of threads does to the last ones.
+    # Eight significant bits are enough, and hide rounding differences between numbers of threads.
     for statistic, value in ((module.running_mean, mean), (module.running_var, variance)):
         if not isinstance(statistic, Tensor):
             raise TypeError(f"{type(module).__name__}: expected a BatchNorm that tracks statistics")
@@ -53,11 +53,11 @@ def _set_statistics(module: nn.Module, args: tuple[Any, ...]) -> None:
 
 @torch.no_grad()
 def randomise(model: nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any]) -> None:
-    """Makes biases, affine parameters and BatchNorm statistics of `model` random, in place.
+    """Randomise biases, affine parameters and BatchNorm statistics of `model`, in place.
 
     Args:
         model: The model, in eval mode.
-        example_inputs: Arguments of the model, by position or by name; one forward pass over them sets the
+        example_inputs: Positional or keyword arguments of the model; one forward pass over them sets the
             BatchNorm statistics.
     """
     for module in model.modules():

@@ -1,7 +1,7 @@
 """RepVGG-A0 (Ding et al. 2021) and MobileOne-S0 (Vasu et al. 2023) in training form.
 
-Both are published to be trained with parallel branches and deployed as one convolution a block. The suite
-holds the training form, as one has it after training: every branch with its own BatchNorm.
+Both are trained with parallel branches and meant to be deployed as one convolution per block. The suite has
+the training form as it is after training: every branch with its own BatchNorm.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _norm_conv(
 
 
 class RepVggBlock(nn.Module):
-    """relu(3x3 + 1x1 + identity), each branch with a BatchNorm; the identity only where shapes allow."""
+    """relu(3x3 + 1x1 + identity), each branch with a BatchNorm; the identity only if the shapes match."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The recurrent and the attention benchmark of TASO (Jia et al. 2019), after its released examples."""
+"""The recurrent and the attention benchmark of TASO (Jia et al. 2019), following its released examples."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ToyAttention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         std = 1 / math.sqrt(width)
-        # Without a scale the product of the three is of order T * width / heads: small weights compensate.
+        # Without a scale the product of the three is of order T * width / heads; small weights compensate.
         self.query = nn.Parameter(std / 16 * torch.randn(width, width))
         self.key = nn.Parameter(std / 4 * torch.randn(width, width))
         self.value = nn.Parameter(std * torch.randn(width, width))
@@ -81,10 +81,10 @@ class ToyAttention(nn.Module):
 
 
 class ToyBert(nn.Module):
-    """TASO's toy of a BERT: 8 layers without softmax, normalisation, bias, MLP or residual.
+    """TASO's toy BERT: 8 layers without softmax, normalisation, bias, MLP or residual.
 
-    In the released example the attention of a layer feeds nothing; TASO still runs it, since it drops no dead
-    code. Here each is an output, so that it stays alive in every compiler.
+    In the released example the attention of a layer feeds nothing; TASO still runs it, because it does not
+    remove dead code. Here each is an output, so that no compiler removes it.
     """
 
     def __init__(self, width: int = 1024, num_heads: int = 16, num_layers: int = 8) -> None:
@@ -100,7 +100,7 @@ class ToyBert(nn.Module):
 
 
 def nasrnn() -> nn.Module:
-    """NASRNN of width 512, a linear layer for each gate."""
+    """NASRNN of width 512, with a linear layer per gate."""
     return NasRnn(512)
 
 

@@ -1,8 +1,8 @@
 """Transformers with random weights: BERT, BERT with LoRA adapters, GPT-2, a Llama, a ViT.
 
-They come from the `transformers` package as its users get them (default attention, no key-value cache); a
-thin wrapper returns plain tensors. Weights are drawn twice as wide as at the start of training, so that
-attention is not close to uniform.
+They come from the `transformers` package with its defaults (default attention, no key-value cache); a thin
+wrapper returns plain tensors. Weights are drawn twice as wide as at the start of training, so that attention
+is not close to uniform.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class PlainTensors(nn.Module):
 
     Args:
         model: The model.
-        argument: Name of the argument that the input is passed as.
+        argument: Name of the argument for the input.
         fields: Names of the results, in order.
-        **options: Passed at every call.
+        **options: Passed in every call.
     """
 
     def __init__(self, model: nn.Module, argument: str, fields: tuple[str, ...], **options: Any) -> None:
