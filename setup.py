@@ -1,14 +1,14 @@
 """Builds the extension modules of `csrc/`: `torchrlopt._C`, the core, and `torchrlopt._tools`.
 
-`_tools` is `csrc/tools/` (reference interpreter, verifier, generator) on the same core; the product never
-loads it. Both are linked from one set of objects.
+`_tools` is `csrc/tools/` (reference interpreter, verifier, generator) on top of the same core; the product
+never loads it. Both are linked from one set of objects.
 
-Setuptools compiles every source again at each build. Here every source becomes an object under
-`build/obj/` with a depfile beside it, and only what changed is compiled, in parallel; the rest of the
-packaging is in pyproject.toml.
+Setuptools recompiles every source in each build. Here every source becomes an object under `build/obj/` with
+a depfile next to it, and only changed sources are compiled, in parallel; the rest of the packaging is in
+pyproject.toml.
 
-Where nvcc is found, `csrc/cuda/` becomes a shared library of its own, `torchrlopt/_cuda_probe.so`; without
-nvcc, or where it fails, the package works and has no CUDA probe.
+If nvcc is found, `csrc/cuda/` becomes a separate shared library, `torchrlopt/_cuda_probe.so`; without nvcc,
+or if it fails, the package works and has no CUDA probe.
 
 Environment: CXX (compiler), CXXFLAGS (appended), NVCC (CUDA compiler;
 empty for none), MAX_JOBS (parallel compilers, default all cores),
@@ -40,10 +40,10 @@ CUDA_LIBRARY = "torchrlopt/_cuda_probe.so"
 
 
 def check_platform(platform: str) -> None:
-    """Refuse to build where the C++ core cannot work, and say where nobody has tried.
+    """Refuse platforms on which the C++ core cannot work, and print a note on untested ones.
 
     Args:
-        platform: as `sys.platform` names it.
+        platform: as in `sys.platform`.
 
     Raises:
         SystemExit: the system is Windows.
@@ -58,23 +58,23 @@ def check_platform(platform: str) -> None:
 
 
 def compile_flags() -> list[str]:
-    """Flags of every compilation; they are part of the object directory's name."""
+    """Flags of every compilation; the name of the object directory includes them."""
     flags = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread"]
     flags += ["-O1", "-g", "-UNDEBUG"] if os.environ.get("TORCHRLOPT_DEBUG") == "1" else ["-O3", "-DNDEBUG"]
     if os.environ.get("TORCHRLOPT_WERROR") == "1":
-        # GCC 12 is wrong about overlapping copies in std::string (GCC bug 105651)
+        # GCC 12 wrongly warns about overlapping copies in std::string (GCC bug 105651)
         flags += ["-Werror", "-Wno-error=restrict"]
     return flags + shlex.split(os.environ.get("CXXFLAGS", ""))
 
 
 def include_flags() -> list[str]:
-    """Our headers, and as system headers (no warnings of theirs) pybind11's and Python's."""
+    """Our headers; those of pybind11 and Python as system headers, which suppresses their warnings."""
     system = [pybind11.get_include(), sysconfig.get_paths()["include"]]
     return ["-Icsrc"] + [part for path in system for part in ("-isystem", path)]
 
 
 def is_current(obj: Path) -> bool:
-    """True if no file the object was made from (by its depfile) is newer than the object."""
+    """True if no file from which the object was made (by its depfile) is newer than the object."""
     depfile = obj.with_suffix(".d")
     if not obj.exists() or not depfile.exists():
         return False
@@ -87,20 +87,20 @@ def is_current(obj: Path) -> bool:
 
 
 def compile_object(cxx: list[str], source: str, obj: Path, flags: list[str]) -> None:
-    """Compile one source; the object appears only once it is complete."""
+    """Compile one source; the object appears only when it is complete."""
     obj.parent.mkdir(parents=True, exist_ok=True)
     partial = obj.with_suffix(".tmp.o")
     started = source_time_ns(source)
     command = [*cxx, *flags, "-MMD", "-MF", str(obj.with_suffix(".d")), "-c", source, "-o", str(partial)]
     print(f"c++ {source}", flush=True)
     subprocess.run(command, cwd=ROOT, check=True)
-    # An edit made while the compiler ran must look newer than the object.
+    # An edit during the compilation must count as newer than the object.
     os.utime(partial, ns=(started, started))
     os.replace(partial, obj)
 
 
 def source_time_ns(source: str) -> int:
-    """A time not before the last edit of anything the compiler is about to read."""
+    """A time not before the last edit of anything that the compiler is about to read."""
     probe = ROOT / "build" / f".clock-{os.getpid()}-{hashlib.sha256(source.encode()).hexdigest()[:12]}"
     probe.touch()
     stamp = probe.stat().st_mtime_ns
@@ -109,7 +109,7 @@ def source_time_ns(source: str) -> int:
 
 
 def build_cuda(nvcc: str) -> Path | None:
-    """Compile the CUDA probe if its source has changed; None, with a message, where nvcc refuses."""
+    """Compile the CUDA probe if its source has changed; None, with a message, if nvcc fails."""
     library = ROOT / "build" / "cuda" / Path(CUDA_LIBRARY).name
     source = ROOT / CUDA_SOURCE
     if library.exists() and library.stat().st_mtime_ns >= source.stat().st_mtime_ns:
@@ -117,7 +117,7 @@ def build_cuda(nvcc: str) -> Path | None:
     library.parent.mkdir(parents=True, exist_ok=True)
     partial = library.with_suffix(".tmp.so")
     print(f"nvcc {CUDA_SOURCE}", flush=True)
-    # Code for every major architecture this nvcc knows, and some that drivers translate for newer ones.
+    # Code for every major architecture that this nvcc supports, and PTX that drivers compile for newer ones.
     command = [nvcc, "-arch=all-major", "-std=c++17", "-O3", "-shared", "-Xcompiler", "-fPIC"]
     command += ["-cudart", "static", str(source), "-o", str(partial)]
     if subprocess.run(command, cwd=ROOT).returncode != 0:
@@ -128,11 +128,11 @@ def build_cuda(nvcc: str) -> Path | None:
 
 
 class IncrementalBuildExt(build_ext):
-    """`build_ext` that compiles only what changed; safe when two builds run at once."""
+    """`build_ext` that compiles only changed sources; concurrent builds are safe."""
 
     def build_extension(self, ext: Pybind11Extension) -> None:
         """Compile the changed sources of `ext` and link it."""
-        import fcntl  # Windows has none, and is to get the message of `check_platform`
+        import fcntl  # imported here: missing on Windows, which must get the message of `check_platform`
 
         build = ROOT / "build"
         build.mkdir(exist_ok=True)
@@ -150,7 +150,7 @@ class IncrementalBuildExt(build_ext):
         jobs = int(os.environ.get("MAX_JOBS", os.cpu_count() or 1))
         with ThreadPoolExecutor(max(1, jobs)) as pool:
             runs = [pool.submit(compile_object, cxx, s, objects[s], flags) for s in stale]
-        # Every source is tried, so that one build shows all the errors; then the first is raised.
+        # Compile all sources before raising the first error, so that one build shows all errors.
         failed = [source for source, run in zip(stale, runs, strict=True) if run.exception()]
         if failed:
             raise SystemExit(f"error: the C++ compiler refused {', '.join(failed)}")
@@ -158,7 +158,7 @@ class IncrementalBuildExt(build_ext):
         self._link(cxx, list(objects.values()), object_dir / target.name, target)
 
     def _link(self, cxx: list[str], objects: list[Path], library: Path, target: Path) -> None:
-        """Link all objects; skipped when the library was linked from these very objects."""
+        """Link all objects; skipped if the library was linked from exactly these objects."""
         inputs = library.with_suffix(".inputs")
         listing = "\n".join(f"{obj} {obj.stat().st_mtime_ns}" for obj in objects)
         if not library.exists() or not inputs.exists() or inputs.read_text() != listing:
@@ -173,7 +173,7 @@ class IncrementalBuildExt(build_ext):
         self.copy_file(str(library), str(target))
 
     def run(self) -> None:
-        """Build the extension, and the CUDA probe where nvcc is found."""
+        """Build the extension, and the CUDA probe if nvcc is found."""
         check_platform(sys.platform)
         super().run()
         nvcc = shutil.which(os.environ.get("NVCC", "nvcc"))
@@ -186,7 +186,7 @@ class IncrementalBuildExt(build_ext):
 
 
 def extensions() -> list[Pybind11Extension]:
-    """The modules and their sources: the core is in both, each has its own bindings."""
+    """The modules and their sources: both contain the core, each has its own bindings."""
     sources = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "csrc").rglob("*.cpp"))
     core = [source for source in sources if not source.startswith((BINDINGS, TOOLS))]
     return [
