@@ -1,8 +1,8 @@
-"""Batches of any size: compiled for one, then once more for all.
+"""Batches of any size: compiled for one size, then once more for all.
 
     python examples/dynamic_batch.py
 
-At the second batch size PyTorch makes the batch a symbol; every further size runs the same graph.
+At the second batch size PyTorch makes the batch dimension symbolic; all further sizes run the same graph.
 """
 
 import torch
@@ -23,7 +23,7 @@ class Experts(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, width) to the same."""
+        """(batch, width) to (batch, width)."""
         gates = self.gate(x).softmax(dim=-1)
         return sum(gates[:, i : i + 1] * expert(x) for i, expert in enumerate(self.experts))
 

@@ -1,9 +1,9 @@
-"""A language model that generates text, through `generate` of the transformers package.
+"""Text generation with a language model, through `generate` of the transformers package.
 
     python examples/generate.py
 
-The model is small and its weights are random, so the text means nothing; it is the same with torchrlopt and
-without.
+The model is small and its weights are random, so the text is meaningless; it is the same with and without
+torchrlopt.
 """
 
 import time
@@ -15,7 +15,7 @@ import torchrlopt
 
 
 def build() -> LlamaForCausalLM:
-    """A Llama of some two million parameters."""
+    """A Llama with about two million parameters."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=1000,
@@ -32,7 +32,7 @@ def build() -> LlamaForCausalLM:
 
 
 def seconds_and_tokens(model, prompt: torch.Tensor) -> tuple[float, list[int]]:
-    """Greedy decoding with a cache of fixed size, so that every step has the same shapes."""
+    """Greedy decoding with a static cache, so that every step has the same shapes."""
     start = time.perf_counter()
     tokens = model.generate(prompt, max_new_tokens=32, do_sample=False, cache_implementation="static")
     return time.perf_counter() - start, tokens[0].tolist()
@@ -40,7 +40,7 @@ def seconds_and_tokens(model, prompt: torch.Tensor) -> tuple[float, list[int]]:
 
 if __name__ == "__main__":
     model = build()
-    # `generate` compiles static caches with inductor by itself; here the backend is chosen.
+    # `generate` compiles static caches with inductor by itself; here we choose the backend.
     model.generation_config.disable_compile = True
     prompt = torch.randint(0, 1000, (1, 16))
     with torch.inference_mode():

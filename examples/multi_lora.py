@@ -1,9 +1,9 @@
-"""A server that applies several low-rank adapters to one base model, all for every request.
+"""A server that applies several low-rank adapters to one base model, all of them for every request.
 
     python examples/multi_lora.py
 
-Each adapter is two thin products beside a wide one (LoRA, https://arxiv.org/abs/2106.09685). As the model is
-written, every linear layer makes nine products.
+Each adapter is two thin products next to a wide one (LoRA, https://arxiv.org/abs/2106.09685). As written,
+every linear layer of the model makes nine products.
 """
 
 import torch
@@ -13,7 +13,7 @@ import torchrlopt
 
 
 class AdaptedLinear(nn.Module):
-    """A linear layer with adapters that are added up, each with a weight of its own."""
+    """A linear layer plus a weighted sum of adapters."""
 
     def __init__(self, width: int, rank: int, adapters: int) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class AdaptedLinear(nn.Module):
         self.up = nn.ModuleList(nn.Linear(rank, width, bias=False) for _ in range(adapters))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The base layer's output and what each adapter adds."""
+        """The base layer's output plus the contribution of each adapter."""
         y = self.base(x)
         for down, up in zip(self.down, self.up, strict=True):
             y = y + up(down(x))
@@ -52,7 +52,7 @@ if __name__ == "__main__":
         print(fast.report)
         torch.testing.assert_close(fast(x), model(x), rtol=1e-3, atol=1e-4)
 
-        # A new version of one adapter: the merged weights are computed again at the next call.
+        # Update one adapter: the next call recomputes the merged weights.
         before = fast(x)
         model.layers[0].up[2].weight.mul_(2.0)
         torch.testing.assert_close(fast(x), model(x), rtol=1e-3, atol=1e-4)

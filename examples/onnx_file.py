@@ -1,9 +1,9 @@
-"""An ONNX file: read, rewritten, written, and run by ONNX Runtime.
+"""Read an ONNX file, rewrite it, write it, and run it in ONNX Runtime.
 
     python examples/onnx_file.py
 
-The result has standard operators only, so that any runtime takes it. `torchrlopt optimise-onnx` does the same
-from a shell.
+The result contains only standard operators, so any runtime can load it. `torchrlopt optimise-onnx` does the
+same from a shell.
 """
 
 import tempfile
@@ -16,7 +16,7 @@ import torchrlopt
 
 
 class Heads(nn.Module):
-    """Attention with a projection for each head, as papers write it."""
+    """Attention with a separate projection for each head, as in papers."""
 
     def __init__(self, width: int = 128, heads: int = 4) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Heads(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(tokens, width) to the same."""
+        """(tokens, width) to (tokens, width)."""
         heads = []
         for query, key, value in self.projections:
             scores = query(x) @ key(x).T / query.out_features**0.5

@@ -2,7 +2,7 @@
 
     python examples/vision.py
 
-Weights are random; put your own model in the place of `Net`, call `.eval()`, and give inputs of the size that
+The weights are random; replace `Net` with your own model, call `.eval()`, and pass inputs of the size that
 you serve.
 """
 
@@ -15,7 +15,7 @@ import torchrlopt
 
 
 class Block(nn.Module):
-    """A RepVGG block as it is trained (https://arxiv.org/abs/2101.03697)."""
+    """A RepVGG block in training form (https://arxiv.org/abs/2101.03697)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Block(nn.Module):
         self.identity = nn.BatchNorm2d(width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Three branches, one sum."""
+        """The sum of three branches."""
         return torch.relu(self.large(x) + self.small(x) + self.identity(x))
 
 
@@ -44,7 +44,7 @@ class Net(nn.Module):
 
 
 def milliseconds(call, x: torch.Tensor, rounds: int = 20) -> float:
-    """The quickest of some calls."""
+    """The minimum over some calls."""
     times = []
     for _ in range(rounds):
         start = time.perf_counter()
