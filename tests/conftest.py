@@ -1,4 +1,4 @@
-"""What all tests share: one torch thread, a plan store of their own, a fresh Dynamo."""
+"""Shared fixtures: one torch thread, a separate plan store, a fresh Dynamo."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _one_thread() -> None:
 
 @pytest.fixture(autouse=True)
 def _process_as_before() -> Iterator[None]:
-    """The command line changes the environment and the signals of its process, which here is the tests'."""
+    """Restore environment and signals, which the command line changes in its process, here the tests'."""
     environment = dict(os.environ)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     yield
@@ -37,13 +37,13 @@ def _process_as_before() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes the user's plan store."""
+    """Keep tests from reading or writing the user's plan store."""
     monkeypatch.setenv("TORCHRLOPT_CACHE_DIR", str(tmp_path / "store"))
 
 
 @pytest.fixture(autouse=True)
 def _no_hidden_bug(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
-    """The fallback hides our bugs from users; from the tests it must not.
+    """Fail tests in which the fallback hides one of our bugs, as it does for users.
 
     A test that provokes one carries the marker `hides_errors`.
     """
@@ -59,7 +59,7 @@ def _no_hidden_bug(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReque
 
 @pytest.fixture
 def two_threads() -> Iterator[None]:
-    """One thread would be what the agent's search takes, and hide it."""
+    """Use two threads: the agent's search switches to one, which the default of one would hide."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -68,7 +68,7 @@ def two_threads() -> Iterator[None]:
 
 @pytest.fixture
 def fresh_dynamo() -> Iterator[None]:
-    """No compiled code from, or for, other tests."""
+    """No compiled code from or for other tests."""
     from torchrlopt.compile import backend
 
     torch._dynamo.reset()
@@ -79,7 +79,7 @@ def fresh_dynamo() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs hardware or a library that is not there, saying why."""
+    """Skip tests that need missing hardware or libraries, with the reason."""
     has_gpu = torch.cuda.is_available()
     for item in items:
         if item.get_closest_marker("gpu") and not has_gpu:
@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def without_own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a processor for which `csrc/kernels` has nothing: oneDNN computes what ours would."""
+    """Simulate a processor that `csrc/kernels` does not support: oneDNN computes instead of our kernels."""
     from torchrlopt.executors.eager.kernels import indirect
 
     monkeypatch.setattr(indirect, "kernels", lambda *dtype: None)

@@ -1,4 +1,4 @@
-"""Child processes that run a function of a test: forked, so nothing is imported again."""
+"""Child processes that run a function of a test; they are forked, so nothing is imported again."""
 
 from __future__ import annotations
 

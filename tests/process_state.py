@@ -1,4 +1,4 @@
-"""What belongs to the whole process, as one value that can be compared."""
+"""The process-wide state as one comparable value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLAIN = (bool, int, float, str, tuple, list, set, frozenset, dict)
 
 
 def process_state() -> dict[str, Any]:
-    """As the calling thread sees it."""
+    """State as seen by the calling thread."""
     flags = torch.backends
     return {
         "threads": torch.get_num_threads(),
@@ -55,7 +55,7 @@ def process_state() -> dict[str, Any]:
 
 
 def loggers() -> dict[str, Any]:
-    """Level, switch, filters and handlers of every logger that there is."""
+    """Level, disabled flag, filters and handlers of every existing logger."""
     found = {}
     for name, each in list(logging.root.manager.loggerDict.items()):
         if isinstance(each, logging.Logger):
@@ -64,7 +64,7 @@ def loggers() -> dict[str, Any]:
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """What differs of that which both have: pairs, in dictionaries by name."""
+    """Differences between entries that both have: pairs, in dictionaries by name."""
     found: dict[str, Any] = {}
     for name in sorted(before.keys() & after.keys()):
         one, other = before[name], after[name]

@@ -1,13 +1,13 @@
-"""Compiles, calls, changes and forgets models for minutes, and watches what the process holds.
+"""Compiles, calls, changes and discards models for minutes, and monitors the resources of the process.
 
-Every round takes a small model with options drawn at random, compares its results with eager PyTorch, changes
-its weights in one of several ways, compares again, and forgets it. Threads and open files must stay what they
-were once all was warm. Every use of torch.compile leaves some memory behind (Dynamo's guards of code that is
-gone): rounds with its backend `aot_eager` take turns with ours, which must not leave more.
+Every round takes a small model with random options, compares its results with eager PyTorch, changes its
+weights in one of several ways, compares again, and discards it. After the warm-up, the numbers of threads and
+open files must not grow. Every use of torch.compile leaks some memory (Dynamo's guards of code that is gone):
+rounds with its backend `aot_eager` alternate with ours, which must not leak more.
 
-What is held are the bytes that malloc has given out and not got back. Python's own allocator is left out for
-it (`PYTHONMALLOC=malloc`, set here), so that its objects count as well. The pages of the process may grow by
-more, as free blocks lie between used ones: they are printed, after malloc gave back what it can.
+The measured memory is what malloc has handed out and not got back. Python's own allocator is disabled
+(`PYTHONMALLOC=malloc`, set here), so that its objects count as well. The resident pages may grow by more,
+because free blocks lie between used ones: they are printed, after malloc has returned what it can.
 `python -m tests.soak --help`.
 """
 
@@ -37,11 +37,11 @@ from torch import nn
 import torchrlopt
 from tests.e2e.models import Branches, ConvNorm, assert_right
 
-WARM_UP = 0.25  # of the time: allocators, caches of torch and the agent fill up
-NUM_IN_TURN = 10  # rounds with one backend
+WARM_UP = 0.25  # of the time: allocators, torch's caches and the agent fill up
+NUM_IN_TURN = 10  # consecutive rounds with one backend
 MIN_ROUNDS = 100  # of each backend after the warm-up: runtimes and the agent are loaded in the first dozens
 MAX_GROWTH_MB = 30.0
-"""By which ours may leave more than torch.compile itself, over the run."""
+"""How much more ours may leak than torch.compile itself, over the run."""
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "branches": (Branches, (5, 16)),
@@ -53,7 +53,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 class Held(NamedTuple):
-    """What the process holds at one moment."""
+    """Resources that the process holds at one moment."""
 
     megabytes: float
     threads: int
@@ -74,7 +74,7 @@ class _MallocInfo(ctypes.Structure):
 
 
 def held() -> Held:
-    """What this process holds now, after garbage collection."""
+    """Current resources of this process, after garbage collection."""
     gc.collect()
     libc = ctypes.CDLL(None)
     libc.mallinfo2.restype = _MallocInfo
@@ -87,7 +87,7 @@ def held() -> Held:
 
 
 def change(model: nn.Module, draw: random.Random) -> str:
-    """Change the weights in one of the ways that users have."""
+    """Change the weights in one of the ways that users do."""
     ways: dict[str, Callable[[], Any]] = {
         "in place": lambda: [p.mul_(1.1) for p in model.parameters()],
         "load_state_dict": lambda: model.load_state_dict(
@@ -103,17 +103,17 @@ def change(model: nn.Module, draw: random.Random) -> str:
 
 
 def compare(model: nn.Module, run: Callable[..., Any], x: torch.Tensor) -> None:
-    """Raises AssertionError where `run` gives something else than the model."""
+    """Raise AssertionError if `run` and the model give different results."""
     with torch.no_grad():
         assert_right(run(x), model(x), copy.deepcopy(model).double()(x.double()))
 
 
 def one_round(draw: random.Random, is_plain: bool) -> str:
-    """One model from its first call to being forgotten; says what was done.
+    """One model from its first call until it is discarded; returns a description.
 
     Args:
-        draw: what the round depends on.
-        is_plain: with `aot_eager` instead of ours.
+        draw: source of all random choices of the round.
+        is_plain: use `aot_eager` instead of ours.
     """
     name = draw.choice(sorted(MODELS))
     make, shape = MODELS[name]
@@ -146,7 +146,7 @@ def one_round(draw: random.Random, is_plain: bool) -> str:
 
 
 class Grown:
-    """What the rounds of one backend have left."""
+    """Growth caused by the rounds of one backend."""
 
     def __init__(self) -> None:
         self.rounds = 0
@@ -154,13 +154,13 @@ class Grown:
         self.resident_megabytes = 0.0
 
     def add(self, before: Held, after: Held) -> None:
-        """What one turn has left."""
+        """Add the growth of one turn."""
         self.rounds += NUM_IN_TURN
         self.megabytes += after.megabytes - before.megabytes
         self.resident_megabytes += after.resident_megabytes - before.resident_megabytes
 
     def told(self) -> str:
-        """What a hundred rounds have left."""
+        """Describe the growth per hundred rounds."""
         share = 100 / max(1, self.rounds)
         return f"{share * self.megabytes:.1f} MB (pages: {share * self.resident_megabytes:.1f} MB)"
 
@@ -169,7 +169,7 @@ def main(
     minutes: Annotated[float, typer.Option(min=0.01, help="How long.")] = 8.0,
     seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
 ) -> None:
-    """Compile, call, change and forget models; fails where a result is wrong or something piles up.
+    """Compile, call, change and discard models; fails if a result is wrong or resources accumulate.
 
     Example: python -m tests.soak --minutes 8
     """
@@ -188,7 +188,7 @@ def main(
             for _ in range(NUM_IN_TURN):
                 what = one_round(draw, is_plain=who == "aot_eager")
                 progress.update(bar, completed=time.monotonic() - start, description=f"turn {turn}: {what}")
-            # What the last compilation of a turn holds goes with the next one, which is the same for both.
+            # The last compilation of a turn is released only by the next one; make that the same for both.
             one_round(draw, is_plain=True)
             after, part = held(), (time.monotonic() - start) / (minutes * 60)
             if part >= WARM_UP:

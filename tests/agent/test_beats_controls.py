@@ -1,6 +1,6 @@
-"""The agent of the package is worth its place: it beats greedy with chains, and its search without training.
+"""The shipped agent beats greedy with chains, and its own search without training.
 
-Graphs are of the held-out split, on which the search was chosen, in numbers of expansions and never in time.
+The graphs are of the held-out split, on which the search was chosen; limits are in expansions, never in time.
 """
 
 from __future__ import annotations

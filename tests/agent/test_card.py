@@ -1,4 +1,4 @@
-"""What is told of the agents of the package is what their files say."""
+"""Claims about the shipped agents agree with their files."""
 
 from __future__ import annotations
 

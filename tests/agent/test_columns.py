@@ -1,4 +1,4 @@
-"""Agents find columns by name: an agent and a core of different versions, through `AgentSearcher`."""
+"""Agents find columns by name: agent and core of different versions, through `AgentSearcher`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Controls of the agent, and how two searchers are compared: baselines/shared/controls.py, paired.py."""
+"""Controls of the agent, and comparisons of two searchers: baselines/shared/controls.py, paired.py."""
 
 from __future__ import annotations
 

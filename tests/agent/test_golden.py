@@ -1,6 +1,6 @@
-"""What the agent of the package says of three graphs, and what the package promises of it.
+"""Golden outputs of the shipped agent on three graphs, and the package's promises about it.
 
-`python -m tests.agent.test_golden` writes the golden file anew, after another agent was shipped.
+`python -m tests.agent.test_golden` regenerates the golden file, after another agent was shipped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ragged observations, their schema, and operations over groups of rows: torchrlopt/agent/observation.py."""
+"""Ragged observations, their schema, and operations on groups of rows: torchrlopt/agent/observation.py."""
 
 from __future__ import annotations
 

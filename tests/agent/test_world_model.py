@@ -1,4 +1,4 @@
-"""World models: torchrlopt/agent/world/the models beside it, ../rollout.py."""
+"""World models: the models in torchrlopt/agent/world/, and ../rollout.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torchrlopt cache ...`: what a user sees of the cache, and how it is emptied."""
+"""`torchrlopt cache ...`: displaying and clearing the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torchrlopt optimise`, and what all commands have in common."""
+"""`torchrlopt optimise`, and the behaviour common to all commands."""
 
 from __future__ import annotations
 

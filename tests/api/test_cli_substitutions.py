@@ -1,4 +1,4 @@
-"""`torchrlopt substitutions ...`: what a user sees of the library."""
+"""`torchrlopt substitutions ...`: displaying the library."""
 
 from __future__ import annotations
 

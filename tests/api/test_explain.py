@@ -1,4 +1,4 @@
-"""What `explain` says of real models, and that it is what the plans, prices and lowered graphs say."""
+"""The output of `explain` for real models agrees with plans, prices and lowered graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The modes of torch.compile that the backend takes."""
+"""The modes of torch.compile that the backend supports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the collection of architectures calls equal, and how it groups the reasons for kept graphs."""
+"""The collection of architectures: equality of outputs, and grouping of the reasons for unchanged graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The five benchmarks from their command lines, with tiny settings, and what they write."""
+"""The five benchmark commands with tiny settings, and their output files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite: its architectures are the published ones, its loops compute what their fast forms compute."""
+"""The suite: architectures match the published ones, and loops compute the same as their fast forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorFlow and TVM as peers: what they compute is what PyTorch does."""
+"""TensorFlow and TVM as peers: they compute the same as PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The peers in their processes, their rounds, and how true their results are."""
+"""The peers in their processes, their rounds, and the accuracy of their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The long table, and what the benchmarks show of it."""
+"""The long table, and the benchmark tables made from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capturing functions and modules in tests, and running what was captured in ONNX Runtime."""
+"""Helpers that capture functions and modules, and run the captured graphs in ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that are made for their effect survive capture, the core, writing and lowering, in their order."""
+"""Calls with side effects survive capture, the core, writing and lowering, in their order."""
 
 from __future__ import annotations
 

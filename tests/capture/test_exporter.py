@@ -1,4 +1,4 @@
-"""The private names of torch's exporter, and the way out where one is missing."""
+"""Private names of torch's exporter, and the fallback if one is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators of PyTorch's transformer fast path, taken apart: the same numbers, and rewritten graphs."""
+"""The operators of PyTorch's transformer fast path, decomposed: the same numbers, and rewritten graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory that a graph would take, from its types."""
+"""Memory estimates of a graph, from its types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks of attention with elements side by side, for kernels that want them so."""
+"""Attention masks with contiguous elements, for kernels that require them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capture: what a graph may return besides fresh tensors."""
+"""Capture: outputs of a graph other than fresh tensors."""
 
 from __future__ import annotations
 

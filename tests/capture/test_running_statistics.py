@@ -1,4 +1,4 @@
-"""What operators return besides their result (running statistics), and constants cut out of larger ones."""
+"""Secondary results of operators (running statistics), and constants cut out of larger ones."""
 
 from __future__ import annotations
 

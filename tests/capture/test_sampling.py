@@ -1,4 +1,4 @@
-"""Fresh inputs: what must stay like the example stays, the values do not."""
+"""Fresh inputs: new values, but everything that must match the example does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs of a smaller batch for the check: torchrlopt/capture/sampling.py."""
+"""Check inputs with a smaller batch: torchrlopt/capture/sampling.py."""
 
 from __future__ import annotations
 

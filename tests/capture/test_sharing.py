@@ -1,4 +1,4 @@
-"""Which tensors lie in the same memory."""
+"""Detecting tensors that share memory."""
 
 from __future__ import annotations
 

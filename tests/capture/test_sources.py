@@ -1,4 +1,4 @@
-"""Where the user wrote what was captured."""
+"""Source locations of captured operators in the user's code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one door for tracing, and what is known of a traced graph: torchrlopt/capture/{trace,aten,job}.py."""
+"""The single entry point for tracing, facts about traced graphs: torchrlopt/capture/{trace,aten,job}.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts and contests with times that are given."""
+"""Attempts and contests with predefined times."""
 
 from __future__ import annotations
 

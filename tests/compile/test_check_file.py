@@ -1,4 +1,4 @@
-"""The check of a file against another: right ones pass, wrong ones do not, what cannot be run is said."""
+"""Checking one file against another: right ones pass, wrong ones fail, unrunnable ones are reported."""
 
 from __future__ import annotations
 

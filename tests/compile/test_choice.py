@@ -1,4 +1,4 @@
-"""The choice among executors, with attempts and times that are given: torchrlopt/compile/choice.py."""
+"""The choice among executors, with predefined attempts and times: torchrlopt/compile/choice.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told, and how often: torchrlopt/compile/fallback.py."""
+"""Which warnings are given, and how often: torchrlopt/compile/fallback.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process has compiled: torchrlopt/compile/memory.py."""
+"""The process's record of compiled graphs: torchrlopt/compile/memory.py."""
 
 from __future__ import annotations
 

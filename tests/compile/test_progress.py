@@ -1,4 +1,4 @@
-"""The line on the terminal: torchrlopt/compile/progress.py."""
+"""The progress line on the terminal: torchrlopt/compile/progress.py."""
 
 from __future__ import annotations
 

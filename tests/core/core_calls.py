@@ -1,4 +1,4 @@
-"""One operator of the core at a time: its inferred types, its reference value, and what ONNX says of both."""
+"""Single operators of the core: their inferred types, reference values, and ONNX's results for both."""
 
 from __future__ import annotations
 

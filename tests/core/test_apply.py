@@ -1,4 +1,4 @@
-"""Applying a match: the graph before and after as text, refusals, and contexts that must not break it."""
+"""Applying a match: the graph before and after as text, refusals, and contexts that must stay valid."""
 
 from __future__ import annotations
 

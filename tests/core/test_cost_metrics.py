@@ -1,4 +1,4 @@
-"""Metrics of whole graphs against counts by hand: csrc/cost/cost.cpp."""
+"""Metrics of whole graphs against hand counts: csrc/cost/cost.cpp."""
 
 from __future__ import annotations
 

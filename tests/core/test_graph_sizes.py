@@ -1,7 +1,7 @@
-"""Graphs that are wide or deep: what is built, edited and hashed in time that grows with their size.
+"""Wide and deep graphs are built, edited and hashed in time proportional to their size.
 
-The sizes are such that a step that goes through all readers of a value for each of them would take many
-minutes: of one value 6,000 readers took three seconds, and these are up to thirty times as many.
+At these sizes a step that visits all readers of a value for each of them would take many minutes: with one
+value, 6,000 readers took three seconds, and these graphs have up to thirty times as many.
 """
 
 from __future__ import annotations

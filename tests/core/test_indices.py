@@ -1,4 +1,4 @@
-"""Numbers that stand for nothing, at every door of the core: a clear error, and nothing is changed."""
+"""Invalid indices at every entry point of the core: a clear error, and nothing is changed."""
 
 from __future__ import annotations
 

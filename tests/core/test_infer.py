@@ -1,7 +1,7 @@
-"""Shape inference: csrc/infer/, symbolic dims above all.
+"""Shape inference: csrc/infer/, mainly symbolic dimensions.
 
-Static shapes of contractions, pools, reductions and movements are compared with torch, NumPy and ONNX
-where their values are (test_reference_*).
+Static shapes of contractions, pools, reductions and movements are compared with torch, NumPy and ONNX in the
+tests of their values (test_reference_*).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What has the same bits wherever it runs, and is rounded to an integer or compared later, keeps them."""
+"""Values that are bitwise reproducible everywhere, and are later rounded or compared, keep their bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matcher: where a substitution fires, in which order, and where it must not."""
+"""The matcher: where a substitution fires, in which order, and where it must not fire."""
 
 from __future__ import annotations
 

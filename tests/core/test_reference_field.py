@@ -1,6 +1,6 @@
 """The prime field and int64 arithmetic: csrc/tools/reference/{algebra.h,reference.cpp}.
 
-Over the field an operator equals the graph of its parts exactly, and wrong identities fail.
+Over the field an operator equals its decomposition exactly, and wrong identities fail.
 """
 
 from __future__ import annotations

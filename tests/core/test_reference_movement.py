@@ -1,4 +1,4 @@
-"""Views, joins, selection by index, shapes: csrc/tools/reference/{movement,gather}.cpp."""
+"""Views, concatenations, indexing, shapes: csrc/tools/reference/{movement,gather}.cpp."""
 
 from __future__ import annotations
 

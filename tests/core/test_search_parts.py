@@ -1,4 +1,4 @@
-"""The search part by part: equal parts are searched once, and what is found for them fits the whole graph."""
+"""Searching part by part: equal parts are searched once, and results for a part apply to the whole graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies that share memory, used by a thread each: csrc/core/shared.h, under the thread sanitiser."""
+"""Copy-on-write copies, each used by one thread: csrc/core/shared.h, under the thread sanitiser."""
 
 from __future__ import annotations
 

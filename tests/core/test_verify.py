@@ -1,4 +1,4 @@
-"""The checker of substitutions: it must reject what is known to be wrong, and accept the right forms."""
+"""The substitution checker: it must reject known wrong ones and accept their correct forms."""
 
 from __future__ import annotations
 

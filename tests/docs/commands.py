@@ -1,6 +1,6 @@
-"""Command lines as pages show them: taken apart, checked without running them, and run.
+"""Command lines in the documentation: parsed, checked without running them, and run.
 
-Checked is what a reader would stumble over: a program, module, file, target or option that is not there.
+Checks that every program, module, file, target and option exists.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pages that people read, taken apart: code blocks, links, paths, tables and sections."""
+"""Parses the documentation: code blocks, links, paths, tables and sections."""
 
 from __future__ import annotations
 

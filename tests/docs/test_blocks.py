@@ -1,4 +1,4 @@
-"""Every code block of the pages works: it is run, compared, or at least checked as far as it goes here."""
+"""Every code block of the documentation works: run, compared, or at least checked as far as possible."""
 
 from __future__ import annotations
 

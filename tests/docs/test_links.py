@@ -1,4 +1,4 @@
-"""What the pages point to is there: links, headings, files and folders."""
+"""Link targets in the documentation exist: pages, headings, files and folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every reason for which a graph is left alone stands in the table of docs/faq.md."""
+"""Every reason for leaving a graph unchanged is in the table of docs/faq.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages as a site, see `docs/conf.py`: all are in its navigation, and it is built without a warning."""
+"""The documentation site, see `docs/conf.py`: complete navigation, and a build without warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real browser, driven by the WebDriver protocol: Chromium without a window."""
+"""Headless Chromium, driven through the WebDriver protocol."""
 
 from __future__ import annotations
 

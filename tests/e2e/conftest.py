@@ -1,4 +1,4 @@
-"""What tests of whole models share."""
+"""Fixtures for tests of whole models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small models that the substitution library certainly rewrites, and how the tests compare."""
+"""Small models that the substitution library is certain to rewrite, and comparisons for the tests."""
 
 from __future__ import annotations
 

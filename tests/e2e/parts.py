@@ -1,4 +1,4 @@
-"""Models with operators that runtimes do not take, and how their optimisation is tested."""
+"""Models with operators that runtimes do not support, and tests of their optimisation."""
 
 from __future__ import annotations
 

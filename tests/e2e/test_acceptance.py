@@ -1,4 +1,4 @@
-"""What a backend must survive in users' programs: weights, mutation, outputs, modes. Fallback is off."""
+"""Acceptance tests for a backend: weights, mutation, outputs, modes of users' programs. Fallback is off."""
 
 from __future__ import annotations
 

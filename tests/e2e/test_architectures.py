@@ -1,4 +1,4 @@
-"""Real architectures through torch.compile; all of them: `make zoo`."""
+"""Some real architectures through torch.compile; `make zoo` runs all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes and one cache: writers that are killed, readers and writers at once, forks."""
+"""Several processes sharing one cache: killed writers, concurrent readers and writers, forks."""
 
 from __future__ import annotations
 

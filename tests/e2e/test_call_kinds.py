@@ -1,4 +1,4 @@
-"""Calls of an optimised module: each has the result of the model as it is then, and leaves nothing behind."""
+"""Calls of an optimised module: each returns the current model's result and leaves no side effects."""
 
 from __future__ import annotations
 

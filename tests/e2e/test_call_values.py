@@ -1,4 +1,4 @@
-"""What calls are given and return: containers, sizes that vary, objects, models of transformers."""
+"""Arguments and results of calls: containers, varying sizes, objects, models of transformers."""
 
 from __future__ import annotations
 

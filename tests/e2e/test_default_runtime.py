@@ -1,6 +1,6 @@
-"""Runtimes that are installed are tried by default where they are predicted to win clearly.
+"""By default, installed runtimes are tried if they are predicted to win clearly.
 
-Which one wins is the clock's to say; here it is the one that is tried first.
+The real winner depends on timing; in these tests it is the one that is tried first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All doors plan the same graph: torch.compile, optimise, explain, the profile, baselines and training."""
+"""All entry points plan the same graph: torch.compile, optimise, explain, profile, baselines, training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of examples/, each as a user runs it: in a process of its own, with the default options."""
+"""The programs in examples/, run like a user does: in a separate process, with the default options."""
 
 from __future__ import annotations
 

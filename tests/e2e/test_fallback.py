@@ -1,4 +1,4 @@
-"""Whatever fails or brings nothing, the user's program goes on."""
+"""If anything fails or gives no speed-up, the user's program goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a first call does, and how often: counted, never timed."""
+"""The work of a first call, counted rather than timed."""
 
 from __future__ import annotations
 

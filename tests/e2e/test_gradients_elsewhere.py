@@ -1,4 +1,4 @@
-"""Gradients with respect to tensors that are in no container: in other objects, globals and closures."""
+"""Gradients with respect to tensors outside of containers: in other objects, globals and closures."""
 
 from __future__ import annotations
 

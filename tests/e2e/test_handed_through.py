@@ -1,4 +1,4 @@
-"""What a model only hands through, and where it sets an attribute: each call has its own."""
+"""Values that a model returns unchanged, and attributes that it sets: every call has its own."""
 
 from __future__ import annotations
 

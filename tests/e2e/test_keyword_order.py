@@ -1,4 +1,4 @@
-"""Keywords of any name: what hangs on their order is another call in another order."""
+"""Keyword arguments of any name: if a result depends on their order, another order is another call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integers that hang on the last digit of a real number are those of eager PyTorch, in every executor."""
+"""Integers that depend on the last digit of a float equal those of eager PyTorch, in every executor."""
 
 from __future__ import annotations
 

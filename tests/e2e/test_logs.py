@@ -1,4 +1,4 @@
-"""What a compilation tells those who ask for it: PyTorch's switches for logs and traces."""
+"""Logs of a compilation, enabled by PyTorch's switches for logs and traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans chosen by measurement: the option `measure_plans`."""
+"""Choosing plans by measurement: the option `measure_plans`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may change in a model between two calls: every change is seen."""
+"""Every possible change to a model between two calls is detected."""
 
 from __future__ import annotations
 

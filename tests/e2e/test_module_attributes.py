@@ -1,4 +1,4 @@
-"""An optimised module is the model once more: attributes, class, names, containers, copies, conversions."""
+"""An optimised module acts like the model: attributes, class, names, containers, copies, conversions."""
 
 from __future__ import annotations
 

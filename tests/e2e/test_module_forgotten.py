@@ -1,6 +1,6 @@
-"""A model that is gone leaves nothing behind: neither its weights, nor what was compiled for it.
+"""A deleted model is released completely: its weights as well as everything compiled for it.
 
-`torch._dynamo.reset()` would forget it all. Here nobody calls it, as users do not who compile many models.
+`torch._dynamo.reset()` would release it all. It is not called here, as users who compile many models do not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Optimised modules inside other compilers and tracers, and what `optimise` does not take."""
+"""Optimised modules inside other compilers and tracers, and inputs that `optimise` refuses."""
 
 from __future__ import annotations
 

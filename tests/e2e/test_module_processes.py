@@ -1,4 +1,4 @@
-"""Optimised modules in workers of a DataLoader and in processes made by fork and by spawn."""
+"""Optimised modules in DataLoader workers and in forked and spawned processes."""
 
 from __future__ import annotations
 

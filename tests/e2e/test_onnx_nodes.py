@@ -1,8 +1,8 @@
 """The ONNX standard's node tests through import, lowering and eager execution.
 
-Every case of the standard is either passed or on the list in `onnx_nodes_unsupported.txt`, with the reason
-why. The list is two-sided: a case on it that passes fails here, and so does one that is not on it and does
-not pass. A wrong number is never a reason: such a case cannot be listed.
+Every case of the standard either passes or is listed with a reason in `onnx_nodes_unsupported.txt`. The list
+is checked both ways: a listed case that passes is a failure, and so is an unlisted case that does not pass. A
+wrong number is never a reason: such a case cannot be listed.
 """
 
 from __future__ import annotations

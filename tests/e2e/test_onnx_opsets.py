@@ -1,7 +1,7 @@
-"""Files of all opsets, with bodies, free sizes and operators that are left alone: rewritten, valid, right.
+"""Files of all opsets, with subgraphs, free sizes and unsupported operators: rewritten, valid, correct.
 
-Each is run by ONNX Runtime before and after. The situations are those of public models: bodies of If in a
-voice detector, samplers in speech models, U-Nets and detectors with free sizes, exports older than opset 13.
+Each is run in ONNX Runtime before and after. The cases follow public models: If bodies in a voice detector,
+samplers in speech models, U-Nets and detectors with free sizes, exports older than opset 13.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every option changes something: here each is seen to, where no other test does."""
+"""Every option has an effect: tests for those that no other test covers."""
 
 from __future__ import annotations
 

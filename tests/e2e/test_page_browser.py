@@ -1,4 +1,4 @@
-"""The page of a report in a real browser: drawn, zoomed, clicked and walked through, without the network."""
+"""The report page in a real browser: drawn, zoomed, clicked and navigated, without the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions out of range, and divisors of 0, do in every executor what they do in eager PyTorch."""
+"""Out-of-range positions, and division by 0, behave in every executor as in eager PyTorch."""
 
 from __future__ import annotations
 

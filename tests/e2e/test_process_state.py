@@ -1,4 +1,4 @@
-"""Compiling changes nothing of the process: other threads see nothing of it, also those born meanwhile."""
+"""Compilation does not change process-wide state, as seen by other threads, including new ones."""
 
 from __future__ import annotations
 

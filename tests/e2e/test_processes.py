@@ -1,4 +1,4 @@
-"""Several processes and a damaged store: a second process finds the plan and searches nothing."""
+"""Several processes and a damaged store: a second process finds the plan without a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models with recurrent layers of PyTorch, which Dynamo does not trace: users are told."""
+"""Models with PyTorch's recurrent layers, which Dynamo does not trace: users are warned."""
 
 from __future__ import annotations
 

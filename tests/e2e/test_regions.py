@@ -1,4 +1,4 @@
-"""Graphs of which a runtime takes parts: right in every call, and told."""
+"""Graphs of which a runtime runs parts: correct in every call, and reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runtimes do not take: it runs in PyTorch, between the parts that they take."""
+"""Operators that runtimes do not support run in PyTorch, between the supported parts."""
 
 from __future__ import annotations
 

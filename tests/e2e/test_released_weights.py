@@ -1,4 +1,4 @@
-"""Weights that are held once: the option `release_weights`."""
+"""Keeping only one copy of the weights: the option `release_weights`."""
 
 from __future__ import annotations
 

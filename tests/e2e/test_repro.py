@@ -1,4 +1,4 @@
-"""What repeats a failure: `report.dump_repro`, `repro_dir`, `TORCHRLOPT_REPRO_DIR`."""
+"""Reproducing a failure: `report.dump_repro`, `repro_dir`, `TORCHRLOPT_REPRO_DIR`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The papers' experiments by one command: training/reproduce.py and training/papers/."""
+"""The papers' experiments with one command: training/reproduce.py and training/papers/."""
 
 from __future__ import annotations
 

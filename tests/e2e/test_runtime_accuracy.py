@@ -1,4 +1,4 @@
-"""No operator in a runtime is further from the exact result than PyTorch's, at any scale."""
+"""No operator in a runtime is less accurate than PyTorch's, at any scale."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A runtime that crashes, hangs or takes all memory ends a process of its own, and never the program.
+"""A runtime that crashes, hangs or exhausts memory ends a separate process, never the program.
 
-The faults are put into the real runtimes: a `sitecustomize` on that process's path changes their methods.
+Faults are injected into the real runtimes: a `sitecustomize` on that process's path patches their methods.
 """
 
 from __future__ import annotations

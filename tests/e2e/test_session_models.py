@@ -1,6 +1,6 @@
-"""The models that other runtimes are given: executors/onnx_runtimes/session_call.py.
+"""The models passed to other runtimes: executors/onnx_runtimes/session_call.py.
 
-What a plan recognises as one operator must not keep a runtime from seeing what it knows.
+An operator fused by a plan must not hide a pattern that a runtime recognises.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Outputs with elements in common: writing to one shows in the others, in every executor, checked or not."""
+"""Outputs that share elements: writing to one shows in the others, in every executor, checked or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stable forms in other dtypes, with sizes that vary, and behind a convolution that takes them in."""
+"""Numerically stable forms in other dtypes, with varying sizes, and after a convolution that absorbs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole suite of models through both doors, with the fallback off, before and after a weight update."""
+"""The whole suite of models through both entry points, without fallback, before and after a weight update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torch.utils.swap_tensors`, by which `model.to(...)` may convert, refuses tensors with weak references."""
+"""`torch.utils.swap_tensors`, which `model.to(...)` may use, refuses tensors that have weak references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many models, compiled and called by many threads at the same time."""
+"""Many models, compiled and called concurrently by many threads."""
 
 from __future__ import annotations
 

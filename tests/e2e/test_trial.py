@@ -1,4 +1,4 @@
-"""Calls that Dynamo cuts in several graphs: the program's own calls are timed, each made once."""
+"""Calls that Dynamo splits into several graphs: the program's own calls are timed, each made once."""
 
 from __future__ import annotations
 

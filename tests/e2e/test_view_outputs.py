@@ -1,4 +1,4 @@
-"""Outputs that are views with gaps or repeated elements, of expressions over weights and of rolled images."""
+"""Outputs that are views with gaps or repeated elements, over weight expressions and rolled images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which weight changes are seen: every line of that table in docs/faq.md, also those that are not."""
+"""Which weight changes are detected: every line of that table in docs/faq.md, including undetected ones."""
 
 from __future__ import annotations
 

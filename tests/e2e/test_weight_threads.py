@@ -1,4 +1,4 @@
-"""Calls at the same time: many threads, one of which may change the weights."""
+"""Concurrent calls from many threads, one of which may change the weights."""
 
 from __future__ import annotations
 

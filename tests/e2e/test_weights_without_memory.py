@@ -1,4 +1,4 @@
-"""Weights whose memory has been taken away, as sharded training does between calls."""
+"""Weights whose memory was released, as sharded training does between calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is around a graph may eat what the graph saves: whole calls are timed where that could be."""
+"""Overhead around a graph may cancel its gain: whole calls are timed if that is possible."""
 
 from __future__ import annotations
 

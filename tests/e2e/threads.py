@@ -1,4 +1,4 @@
-"""Functions of a test that run at the same time."""
+"""Runs functions of a test concurrently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that hangs on a fact of every kind, and calls of it that are compared with the original's."""
+"""A model that depends on a fact of every kind, and calls of it that are compared with the original's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of kernels on CUDA share: fake tensors there, run on the CPU with stand-ins."""
+"""Helpers for tests of CUDA kernels: fake CUDA tensors, run on the CPU with stand-ins."""
 
 from __future__ import annotations
 

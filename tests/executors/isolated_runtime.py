@@ -1,4 +1,4 @@
-"""Stands for a runtime in the tests of `torchrlopt/executors/isolation`: a file that is loaded by its path.
+"""Stand-in for a runtime in the tests of `torchrlopt/executors/isolation`, loaded from its file path.
 
 Each function is a task.
 """

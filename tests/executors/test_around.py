@@ -1,4 +1,4 @@
-"""Models around operators without a converter: what those are given, and what is made of their outputs."""
+"""Models around operators without a converter: their inputs, and the use of their outputs."""
 
 from __future__ import annotations
 

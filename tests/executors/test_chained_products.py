@@ -1,4 +1,4 @@
-"""Which graphs have chains of small products that OpenVINO may crash on."""
+"""Detects graphs with chains of small products on which OpenVINO may crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eager and inductor on CUDA: right, also when weights or sizes change, recorded as CUDA graphs or not."""
+"""Eager and inductor on CUDA: correct when weights or sizes change, with and without CUDA graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builtins compute what the overloads they stand for compute."""
+"""Builtins compute the same as the overloads that they replace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The eager executor: what was not rewritten is the original program; outputs are as it gives them."""
+"""The eager executor: unchanged parts are the original program, and outputs match its outputs."""
 
 from __future__ import annotations
 

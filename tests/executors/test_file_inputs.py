@@ -1,4 +1,4 @@
-"""Inputs of a file's check are such that its operators can take them."""
+"""Inputs for checking a file are valid for its operators."""
 
 from __future__ import annotations
 

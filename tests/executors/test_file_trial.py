@@ -1,4 +1,4 @@
-"""A written file has to be valid, load and run where its original is, does and does."""
+"""A written file has to be valid, load and run if the original is valid, loads and runs."""
 
 from __future__ import annotations
 

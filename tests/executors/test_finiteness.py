@@ -1,4 +1,4 @@
-"""Kernels that are right for finite operands only, and what guards them."""
+"""Kernels that are correct only for finite operands, and their guards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is handed to the process in which a session is opened first: executors/onnx_runtimes/first_run.py."""
+"""Inputs of the process that opens a session for the first time: executors/onnx_runtimes/first_run.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which recording a call replays, without a device: recordings are stand-ins."""
+"""Which recording a call replays; no device is needed, because the recordings are stand-ins."""
 
 from __future__ import annotations
 

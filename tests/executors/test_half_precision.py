@@ -1,4 +1,4 @@
-"""float16 on a CPU without kernels for it: computed in float32, rounded where it was."""
+"""float16 on a CPU without kernels for it: computed in float32, rounded at the same places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions and divisors: which are always in range, and how inputs are bounded for the others."""
+"""Positions and divisors: which are always in range, and input bounds for the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs of the executor `inductor` have the strides of the model's, however inductor lays them out."""
+"""Outputs of the executor `inductor` have the strides of the model's, whatever layout inductor uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which elementwise calls may write over an operand, and which may not."""
+"""Which elementwise calls may run in place, and which may not."""
 
 from __future__ import annotations
 

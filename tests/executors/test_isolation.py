@@ -1,4 +1,4 @@
-"""What a runtime does for the first time happens in a process of its own: torchrlopt/executors/isolation."""
+"""A runtime's first run of anything happens in a separate process: torchrlopt/executors/isolation."""
 
 from __future__ import annotations
 

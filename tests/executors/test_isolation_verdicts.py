@@ -1,4 +1,4 @@
-"""What is remembered of tasks in a process of their own: torchrlopt/executors/isolation/verdicts.py."""
+"""Remembered results of tasks in separate processes: torchrlopt/executors/isolation/verdicts.py."""
 
 from __future__ import annotations
 

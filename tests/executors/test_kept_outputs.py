@@ -1,4 +1,4 @@
-"""Outputs in memory that somebody keeps are found, and copied as they lie."""
+"""Outputs in memory that something else holds are detected, and copied with their layout."""
 
 from __future__ import annotations
 

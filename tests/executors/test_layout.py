@@ -1,4 +1,4 @@
-"""channels_last stays between packed convolutions and is never seen from outside."""
+"""channels_last is kept between packed convolutions and never visible outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of graphs whose code is generated late or never: torchrlopt/executors/lowering/lazy_code.py."""
+"""Graph functions whose code is generated lazily: torchrlopt/executors/lowering/lazy_code.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs have the strides of the original, also where these leave gaps or repeat elements."""
+"""Outputs have the original's strides, even with gaps or repeated elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The passes of the eager executor: their order is what they need, and their facts are true."""
+"""The passes of the eager executor: their order meets their requirements, and their declared facts hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prologue cache: recomputed exactly when a weight changed, and never holding on to dead weights."""
+"""The prologue cache: recomputed exactly when a weight changed, and never keeps deleted weights alive."""
 
 from __future__ import annotations
 

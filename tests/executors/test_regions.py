@@ -1,4 +1,4 @@
-"""Prices of regions, and what executors are asked before a graph is cut."""
+"""Prices of regions, and queries to executors before a graph is partitioned."""
 
 from __future__ import annotations
 

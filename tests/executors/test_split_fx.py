@@ -1,4 +1,4 @@
-"""The split into what weights decide alone and the rest; memory that is kept is never handed out."""
+"""The split into a weights-only part and the rest; cached memory is never returned to the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions over weights taken out of an ONNX model: what is left, and the numbers."""
+"""Weight expressions taken out of an ONNX model: the remaining model, and the numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The TensorRT executor: every name it uses against the published bindings; engines where there is a GPU."""
+"""The TensorRT executor: every name it uses against the published bindings; engines if there is a GPU."""
 
 from __future__ import annotations
 

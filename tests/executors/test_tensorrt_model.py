@@ -1,4 +1,4 @@
-"""The model that TensorRT is given: opset, weights, ranges, numbers; all without TensorRT."""
+"""The model passed to TensorRT: opset, weights, ranges, numbers; all tested without TensorRT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a set of weights was: objects, versions and addresses, read in C++ or listed by Python."""
+"""State of a set of weights: objects, versions and addresses, read in C++ or listed by Python."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Looks for wrong numbers, crashes and exceptions: `python -m tests.fuzz --help`.
+"""Fuzzes for wrong numbers, crashes and exceptions: `python -m tests.fuzz --help`.
 
-Exit status 1 where a case failed; each failure is kept as a small text case, which the tests replay.
+Exits with status 1 if a case failed; each failure is stored as a small text case, which the tests replay.
 """
 
 from __future__ import annotations

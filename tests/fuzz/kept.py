@@ -1,6 +1,6 @@
 """Failures as small text files in `cases/`: lines `name: value`, an empty line, and a body.
 
-They are replayed by `test_kept.py`, forever: what was mended stays mended.
+`test_kept.py` replays them as regression tests.
 """
 
 from __future__ import annotations

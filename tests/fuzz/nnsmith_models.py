@@ -1,7 +1,7 @@
-"""Random valid models of NNSmith (Liu et al., ASPLOS 2023): as ONNX models that are walked, and compiled.
+"""Random valid models from NNSmith (Liu et al., ASPLOS 2023): walked as ONNX models, and compiled.
 
-The package is optional (`pip install '.[fuzz]'`). It seldom makes convolutions and often what no library
-rewrites: rule-directed graphs reach further, these are further from what we had in mind.
+The package is optional (`pip install '.[fuzz]'`). It rarely generates convolutions and often operators that
+no library rewrites: rule-directed graphs reach deeper, these are further from what we anticipated.
 """
 
 from __future__ import annotations

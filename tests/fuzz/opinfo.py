@@ -1,7 +1,7 @@
 """PyTorch's own samples of every operator (OpInfo) through torch.compile, against eager PyTorch.
 
-A sample that torch.compile without us (`aot_eager`, `eager`) refuses or computes differently is skipped, and
-so is one that eager PyTorch does not give the same result for twice.
+Samples that torch.compile refuses or computes differently without us (`aot_eager`, `eager`) are skipped, and
+so are those for which eager PyTorch is not deterministic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one case of a fuzzer comes to, what many come to, and how much that says."""
+"""Outcome of one fuzzer case, totals over many cases, and their statistical significance."""
 
 from __future__ import annotations
 

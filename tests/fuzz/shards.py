@@ -1,6 +1,6 @@
-"""Runs cases in processes of their own, so that a crash or an endless loop costs one case and is seen.
+"""Runs cases in separate processes, so that a crash or an endless loop costs one case and is detected.
 
-Each process takes a slice of the cases and ends: what torch keeps of what it compiled ends with it.
+Each process handles a slice of the cases and exits, which also frees everything that torch has compiled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of the fuzzers: one row each. Their modules are imported when they are asked for."""
+"""The table of the fuzzers, one row each. Their modules are imported on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fuzzer of files sees what it looks for."""
+"""The file fuzzer detects the failures it looks for."""
 
 from __future__ import annotations
 

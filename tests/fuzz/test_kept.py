@@ -1,4 +1,4 @@
-"""Every failure that was ever kept: what was mended stays mended."""
+"""Regression tests: replays every failure that was ever stored."""
 
 from __future__ import annotations
 

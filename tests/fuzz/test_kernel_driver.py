@@ -1,4 +1,4 @@
-"""Random calls of csrc/kernels under sanitizers, as `.ci/sanitize kernels` runs 20,000 of them."""
+"""Random calls of csrc/kernels under sanitizers; `.ci/sanitize kernels` runs 20,000 of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine itself: processes that crash or hang are seen, failures are kept, the bound is right."""
+"""The fuzzing machinery: crashes and hangs are detected, failures are stored, the bound is right."""
 
 from __future__ import annotations
 

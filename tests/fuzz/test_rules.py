@@ -1,4 +1,4 @@
-"""Rule-directed graphs: what is planted fires, and what is wrong is found and made small."""
+"""Rule-directed graphs: planted patterns fire, and wrong substitutions are found and reduced."""
 
 from __future__ import annotations
 

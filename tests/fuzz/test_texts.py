@@ -1,4 +1,4 @@
-"""Seeds of the fuzzers in `cpp/`, and what these found: texts that are refused or read back to themselves."""
+"""Seeds of the fuzzers in `cpp/`, and texts they found: each is refused or round-trips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fuzzer with every kind of trouble, for the tests of the machine."""
+"""A fuzzer with every kind of failure, for the tests of the machinery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check: what must pass passes, what is wrong is refused, and timing tells fast from slow."""
+"""The check: correct results pass, wrong ones are refused, and timing distinguishes fast from slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong numbers that are small next to others of their tensor: torchrlopt/judge/."""
+"""Wrong numbers that are small compared with others in their tensor: torchrlopt/judge/."""
 
 from __future__ import annotations
 

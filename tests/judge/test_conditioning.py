@@ -1,4 +1,4 @@
-"""Errors of float64 outputs are measured by their own size: torchrlopt/judge/conditioning.py."""
+"""Errors of float64 outputs are measured relative to their own size: torchrlopt/judge/conditioning.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that are added up block by block: torchrlopt/judge/differences.py."""
+"""Errors accumulated block by block: torchrlopt/judge/differences.py."""
 
 from __future__ import annotations
 

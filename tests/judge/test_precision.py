@@ -1,4 +1,4 @@
-"""Numbers that were computed in few digits are checked as such, whatever dtype they are returned in."""
+"""Numbers computed in low precision are checked as such, whatever dtype they are returned in."""
 
 from __future__ import annotations
 

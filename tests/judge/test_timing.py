@@ -1,4 +1,4 @@
-"""The timing of two callables, with samples that are given: torchrlopt/judge/timing.py."""
+"""Timing of two callables, with predefined samples: torchrlopt/judge/timing.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of one thread that others hold up: torchrlopt/judge/timing.py with the clock of the kernel."""
+"""Single-threaded samples delayed by other load: torchrlopt/judge/timing.py with the kernel's clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long verdicts of the clock are believed: torchrlopt/judge/stored.py, and who asks it."""
+"""How long stored timing verdicts are trusted: torchrlopt/judge/stored.py and its users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory beside which nothing can be read or written: a kernel that does so ends the process."""
+"""Memory with guard pages: a kernel that reads or writes out of bounds crashes the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images and weights that tests of kernels draw."""
+"""Random images and weights for kernel tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the kernel layer share: trace, run through all passes, compare with float64."""
+"""Helpers for tests of the kernel layer: trace, run all passes, compare with float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks of images that tests of kernels draw."""
+"""Random image networks for kernel tests."""
 
 from __future__ import annotations
 

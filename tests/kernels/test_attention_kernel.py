@@ -1,4 +1,4 @@
-"""Attention by a kernel of our own: against float64, whatever sizes, masks, strides and threads."""
+"""Our attention kernel against float64, for all sizes, masks, strides and numbers of threads."""
 
 from __future__ import annotations
 

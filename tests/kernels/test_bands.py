@@ -1,4 +1,4 @@
-"""A 1 x 1 convolution and a depthwise one, or one of small groups, behind it, band by band."""
+"""A 1 x 1 convolution fused by row tiles with a following depthwise or small-group convolution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products and convolutions in the matrix unit: against float64 and sums, whatever numbers and threads."""
+"""Matrix-unit products and convolutions against float64 and sums, for all numbers and thread counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TORCHRLOPT_INSTRUCTIONS`: the kernels for a matrix unit on a processor that has none, and what is kept."""
+"""`TORCHRLOPT_INSTRUCTIONS`: matrix-unit kernels on a processor without the unit, and what is cached."""
 
 from __future__ import annotations
 

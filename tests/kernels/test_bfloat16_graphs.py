@@ -1,4 +1,4 @@
-"""Graphs in bfloat16 on the CPU: what becomes of them where there are kernels of our own."""
+"""Graphs in bfloat16 on the CPU, on processors for which we have kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our kernels for images of bfloat16: sums in float32, each result rounded once."""
+"""Our bfloat16 image kernels: sums in float32, each result rounded once."""
 
 from __future__ import annotations
 

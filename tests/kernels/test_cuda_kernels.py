@@ -1,4 +1,4 @@
-"""What the eager executor makes of a graph on CUDA: seen on fake tensors, run on the CPU with stand-ins."""
+"""The eager executor's treatment of CUDA graphs: checked on fake tensors, run on the CPU with stand-ins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Max pools, means, joined images and heads on CUDA: seen on fake tensors, run on the CPU."""
+"""Max pools, means, concatenated images and heads on CUDA: checked on fake tensors, run on the CPU."""
 
 from __future__ import annotations
 

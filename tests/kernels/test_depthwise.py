@@ -1,4 +1,4 @@
-"""Depthwise convolutions and those of small groups: by strips of a row, or otherwise."""
+"""Depthwise and small-group convolutions: by row strips, or otherwise."""
 
 from __future__ import annotations
 

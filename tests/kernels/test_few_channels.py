@@ -1,4 +1,4 @@
-"""The kernel for convolutions of few channels, and where the kernels for images read."""
+"""The kernel for convolutions with few channels, and the memory that image kernels read."""
 
 from __future__ import annotations
 

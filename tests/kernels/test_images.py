@@ -1,4 +1,4 @@
-"""Pools, means and joined channels by our own kernels."""
+"""Pools, means and channel concatenation by our kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that take images of a batch through many calls of kernels."""
+"""Threads that process images of a batch through many kernel calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our own kernels for images: against float64, whatever the window, the layout, and the instructions."""
+"""Our image kernels against float64, for all windows, layouts and instruction sets."""
 
 from __future__ import annotations
 

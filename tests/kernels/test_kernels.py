@@ -1,4 +1,4 @@
-"""Packed convolutions and linears: chosen where they should be, right everywhere, refused elsewhere."""
+"""Packed convolutions and linears: chosen where they should be, correct everywhere, refused elsewhere."""
 
 from __future__ import annotations
 

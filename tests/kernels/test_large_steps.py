@@ -1,4 +1,4 @@
-"""Strides, paddings and dilations that are far larger than the image: right, or PyTorch's, and never dear."""
+"""Strides, paddings and dilations far larger than the image: correct or left to PyTorch, never expensive."""
 
 from __future__ import annotations
 

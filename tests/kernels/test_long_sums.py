@@ -1,4 +1,4 @@
-"""Sums of float32 of many terms: added up in parts, whatever threads and tiles are."""
+"""Long float32 sums: accumulated in parts, for all thread counts and tiles."""
 
 from __future__ import annotations
 

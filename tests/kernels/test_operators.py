@@ -1,4 +1,4 @@
-"""The kernels as operators of PyTorch: schemas and fakes are true, export and compilers can call them."""
+"""The kernels as PyTorch operators: schemas and fakes are correct, export and compilers can call them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packing weights: in threads, without Python's lock, and only where there is memory for it."""
+"""Packing weights: in threads, without the GIL, and only if there is memory for it."""
 
 from __future__ import annotations
 

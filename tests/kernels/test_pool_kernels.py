@@ -1,4 +1,4 @@
-"""Kernels for pools of special numbers."""
+"""Pooling kernels with special numbers."""
 
 from __future__ import annotations
 

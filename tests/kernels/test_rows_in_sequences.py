@@ -1,4 +1,4 @@
-"""What is done to rows of numbers between products, in sequences of kernels."""
+"""Row operations between products, in sequences of kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of our kernels that are gathered into sequences."""
+"""Calls of our kernels combined into sequences."""
 
 from __future__ import annotations
 

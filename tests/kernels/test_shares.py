@@ -1,4 +1,4 @@
-"""What threads share out among them: every part is computed once, whoever does it."""
+"""Work distribution between threads: every part is computed exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Channel shuffles: our kernel, and where it stands in place of views and a permutation."""
+"""Channel shuffles: our kernel, and where it replaces views and a permutation."""
 
 from __future__ import annotations
 

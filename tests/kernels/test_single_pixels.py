@@ -1,4 +1,4 @@
-"""Convolutions of one pixel are products, with all that products have; others stay convolutions."""
+"""Single-pixel convolutions become products, with all their optimisations; others stay convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions by Winograd's tiles: against float64 and sums, whatever the window, layout, and threads."""
+"""Winograd convolutions against float64 and sums, for all windows, layouts and thread counts."""
 
 from __future__ import annotations
 

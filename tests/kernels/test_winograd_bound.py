@@ -1,7 +1,7 @@
-"""How much more tiles may lose than sums, whatever the magnitudes are: of images, of weights, of both.
+"""Error bound of tiles relative to sums, for all magnitudes of images, of weights, and of both.
 
-A tile's rounding is relative to what lies under all of it. So every case here has numbers that are by far
-larger than their neighbours, or weights that are, and looks at each pixel and each output by itself.
+A tile's rounding error is relative to everything under the tile. So every case here has numbers, or weights,
+that are far larger than their neighbours, and checks each pixel and each output individually.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the system says of waiting for processors: torchrlopt/machine/contention.py."""
+"""The system's counters of waiting for processors: torchrlopt/machine/contention.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The garbage collector kept out of a while: torchrlopt/machine/profiling/garbage.py."""
+"""Suspending the garbage collector: torchrlopt/machine/profiling/garbage.py."""
 
 from __future__ import annotations
 

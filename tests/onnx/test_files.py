@@ -1,4 +1,4 @@
-"""Models from outside are checked, named and quiet; what is refused is in `test_onnx_hostile*.py`."""
+"""External models are checked, named and quiet; refusals are tested in `test_onnx_hostile*.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Malformed models: every one is refused with its own error, and nothing is allocated for what it says."""
+"""Malformed models: each is refused with a specific error, without allocating the sizes it claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""External data that is not the model's: refused wherever it is described, and nothing is opened."""
+"""External data outside the model: refused wherever it is referenced, and no file is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process with limits: its answer, and how it ends."""
+"""A process with resource limits: its answer, and how it ends."""
 
 from __future__ import annotations
 

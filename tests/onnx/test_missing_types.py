@@ -1,4 +1,4 @@
-"""Types of values behind operators that the core does not know."""
+"""Types of values after operators that the core does not know."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Damaged bytes of a rich model: every file is either refused with an error of ours, or optimised.
+"""A rich model with damaged bytes: every file is either refused with an error of ours, or optimised.
 
-Cases follow from their number alone; the id of a failing one repeats it.
+A case is determined by its number alone; the id of a failing one reproduces it.
 """
 
 from __future__ import annotations

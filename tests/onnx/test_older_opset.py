@@ -1,4 +1,4 @@
-"""Newer ONNX operators taken apart for an older opset: valid there, and the same numbers."""
+"""Newer ONNX operators decomposed for an older opset: valid there, and the same numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The border between ONNX and the core: element types, dims, and the form of operators."""
+"""The boundary between ONNX and the core: element types, dimensions, and the form of operators."""
 
 from __future__ import annotations
 

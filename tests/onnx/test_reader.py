@@ -1,4 +1,4 @@
-"""Reading: every node becomes a typed operator or an opaque node, and nonsense is refused."""
+"""Reading: every node becomes a typed operator or an opaque node, and malformed input is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model and its data are written as one: whatever fails, what was there before can still be read."""
+"""A model and its data are written atomically: after any failure the previous files can still be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What killed processes leave beside their results is cleared by the next one, and nothing else is."""
+"""Temporary files of killed processes are cleaned up by the next one, and nothing else is."""
 
 from __future__ import annotations
 

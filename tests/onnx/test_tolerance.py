@@ -1,4 +1,4 @@
-"""Files that break the standard in ways that runtimes do not mind: they are put right, others are refused."""
+"""Files that break the standard in ways that runtimes tolerate are repaired; others are refused."""
 
 from __future__ import annotations
 

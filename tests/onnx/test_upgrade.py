@@ -1,4 +1,4 @@
-"""Models of old opsets become such that are read, with all that they had."""
+"""Models of old opsets are upgraded to supported ones without losing anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing: what came through is the source's own again, what is new is valid ONNX."""
+"""Writing: unchanged parts are the source's own again, new parts are valid ONNX."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What an elementwise operator needs, and that it needs no more: docs/adding.md, "an operator".
 
 Every elementwise operator of one operand in `csrc/core/ops.def` is followed through the stages. A new one
-needs a line in `CALLS` here; everything else that a test fails for is what is still to be written.
+needs a line in `CALLS` here; any other failure of these tests names a part that is still missing.
 """
 
 from __future__ import annotations

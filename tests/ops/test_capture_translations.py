@@ -1,4 +1,4 @@
-"""Every direct translation against PyTorch, run in ONNX Runtime; and what has to stay opaque."""
+"""Every direct translation against PyTorch, run in ONNX Runtime; and operators that have to stay opaque."""
 
 from __future__ import annotations
 

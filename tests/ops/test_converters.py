@@ -1,6 +1,6 @@
-"""Converters: the table, dtype rules and traps, symbolic sizes, the fused operators of our own domain.
+"""Converters: the table, dtype rules and pitfalls, symbolic sizes, the fused operators of our own domain.
 
-What each operator computes is tested on the standard's own cases in tests/e2e/test_onnx_nodes.py.
+The results of each operator are tested on the standard's own cases in tests/e2e/test_onnx_nodes.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A call of ATen becomes an ONNX node, and the node that call again: for every row of the tables of both."""
+"""An ATen call becomes an ONNX node, and the node becomes that call again: for all rows of both tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of results whose sizes are symbols, when calls are put back on operands of another layout."""
+"""Facts about results with symbolic sizes, when calls are applied to operands of another layout."""
 
 from __future__ import annotations
 

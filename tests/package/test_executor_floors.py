@@ -1,4 +1,4 @@
-"""The floors inside torchrlopt/executors and torchrlopt/machine: imports go in one direction."""
+"""The layers inside torchrlopt/executors and torchrlopt/machine: imports go in one direction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of executors: a row is all that the package has to know of one."""
+"""The table of executors: a row is everything that the package needs to know of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The extension modules: their stubs name what they hold, and the product loads only the core."""
+"""The extension modules: their stubs list their contents, and the product loads only the core."""
 
 from __future__ import annotations
 

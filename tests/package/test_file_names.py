@@ -1,4 +1,4 @@
-"""Texts of ONNX files are data: none is run, and none keeps a file from being optimised."""
+"""Texts in ONNX files are data: none is executed, and none prevents a file from being optimised."""
 
 from __future__ import annotations
 

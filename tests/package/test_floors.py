@@ -1,4 +1,4 @@
-"""The house rules of the source tree, enforced: floors, order of the C++ folders, line budget, imports."""
+"""The rules of the source tree, enforced: layers, order of the C++ folders, line budget, imports."""
 
 from __future__ import annotations
 

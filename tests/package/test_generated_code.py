@@ -1,4 +1,4 @@
-"""No text but names becomes Python source: torchrlopt/generated_code.py, and who goes past it."""
+"""No text but names becomes Python source: torchrlopt/generated_code.py, and code that bypasses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports that a first call waits for are told once: torchrlopt/loading.py."""
+"""Imports that delay a first call are reported once: torchrlopt/loading.py."""
 
 from __future__ import annotations
 

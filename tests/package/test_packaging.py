@@ -1,4 +1,4 @@
-"""Packaging: what a source distribution holds, which systems are refused, what is pinned, what CI does."""
+"""Packaging: contents of a source distribution, refused systems, pinned versions, CI steps."""
 
 from __future__ import annotations
 

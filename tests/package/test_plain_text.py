@@ -1,4 +1,4 @@
-"""Texts of files are shown as they are: no markup, nothing that steers a terminal."""
+"""Texts from files are displayed literally: no markup, no terminal control sequences."""
 
 from __future__ import annotations
 

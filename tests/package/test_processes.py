@@ -1,4 +1,4 @@
-"""Processes that work for another one end with it: torchrlopt/processes.py."""
+"""Helper processes end with the process that they work for: torchrlopt/processes.py."""
 
 from __future__ import annotations
 

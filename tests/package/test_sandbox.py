@@ -1,6 +1,6 @@
-"""What a process can still do after it has dropped its rights: torchrlopt/sandbox.py.
+"""What a process can still do after dropping its privileges: torchrlopt/sandbox.py.
 
-Each case runs in a process of its own, which reports what happened.
+Each case runs in a separate process, which reports what happened.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of searchers: a module and a row are all that the package has to know of one."""
+"""The table of searchers: a module and a row are everything that the package needs to know of one."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Private names of PyTorch are used in `torchrlopt/torch_private/` only, and each is in its table.
 
-Private is a name that begins with one underscore: as a part of what is imported from torch; in a chain of
-attributes that begins with `torch`; and as an attribute of any object, also by `getattr`, where no class or
-function of this package has that name. Names of operators in `torch.ops` do not count: they are the same in
-exported graphs.
+A private name begins with one underscore: as a part of an import from torch; in a chain of attributes that
+begins with `torch`; or as an attribute of any object, also through `getattr`, unless a class or function of
+this package has that name. Names of operators in `torch.ops` do not count: exported graphs contain the same
+names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plans that differ in a belief about the machine: torchrlopt/plan/alternatives.py."""
+"""Plans that differ in an assumption about the machine: torchrlopt/plan/alternatives.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What planning keeps for the page: small, copied as a drawing, and drawn as the plan was made."""
+"""Planning data kept for the report page: small, copied like a drawing, and drawn as the plan was made."""
 
 from __future__ import annotations
 

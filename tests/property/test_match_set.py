@@ -1,4 +1,4 @@
-"""Random walks: the matches kept up to date equal a full match, and every graph on the way is valid."""
+"""Random walks: incrementally updated matches equal a full match, and every graph on the way is valid."""
 
 from __future__ import annotations
 

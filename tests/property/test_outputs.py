@@ -1,7 +1,7 @@
-"""Outputs belong to the caller as those of eager PyTorch do, whatever is written to, kept or called again.
+"""Outputs belong to the caller as in eager PyTorch, whatever is written to, kept or called again.
 
-The model and the compiled one go through the same actions. After each of them all results so far, the inputs
-and the weights are the same, and share memory with one another in the same way.
+The model and the compiled one go through the same actions. After each action all results so far, the inputs
+and the weights are equal, and share memory with one another in the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The plan store against a dictionary, while everything happens to the file that may."""
+"""The plan store against a dictionary, while the file undergoes everything that can happen to it."""
 
 from __future__ import annotations
 

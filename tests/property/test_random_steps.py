@@ -1,7 +1,7 @@
-"""Any sequence of steps gives a graph that computes the same: soundness never depends on the searcher.
+"""Any sequence of steps gives an equivalent graph: soundness never depends on the searcher.
 
-Random walks over the shipped library, written, lowered and run in float64, where nothing but a wrong
-substitution, writer or converter can cause a difference of more than rounding.
+Random walks over the shipped library, written, lowered and run in float64, in which only a wrong
+substitution, writer or converter can cause a difference larger than rounding.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cuts of random graphs: convex regions, in an order in which everything is there when it is read."""
+"""Partitions of random graphs: convex regions, in an order in which every value exists before it is read."""
 
 from __future__ import annotations
 

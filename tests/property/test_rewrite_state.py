@@ -1,4 +1,4 @@
-"""Random walks: what a state keeps up to date equals what a state made afresh finds."""
+"""Random walks: an incrementally updated state equals a newly built one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whatever happens to the weights of whichever instance, a call computes with the weights of that moment.
+"""Whatever happens to the weights of any instance, a call computes with the current weights.
 
-A machine draws changes of weights and calls in any order. All instances go through one compiled function, or
-each is an optimised module of its own.
+A state machine draws changes of weights and calls in any order. All instances go through one compiled
+function, or each is a separate optimised module.
 With `HYPOTHESIS_PROFILE=thorough` it draws many times more.
 """
 

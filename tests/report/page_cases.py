@@ -1,4 +1,4 @@
-"""Reports with graphs to draw, made of the text of a graph, and a parser that holds pages to the rules."""
+"""Reports with graphs to draw, made from the text of a graph, and a parser that validates pages."""
 
 from __future__ import annotations
 

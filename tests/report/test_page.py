@@ -1,4 +1,4 @@
-"""The page of a report: well-formed, self-contained, escaped, and in agreement with the report."""
+"""The page of a report: well-formed, self-contained, escaped, and consistent with the report."""
 
 from __future__ import annotations
 

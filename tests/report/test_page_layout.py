@@ -1,4 +1,4 @@
-"""Rows and bands: what stands side by side belongs together, and what repeats is folded."""
+"""Rows and bands: related nodes are side by side, and repeated parts are folded."""
 
 from __future__ import annotations
 

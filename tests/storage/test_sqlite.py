@@ -1,4 +1,4 @@
-"""Databases that survive what happens to them: the files of torchrlopt/storage/."""
+"""Databases that survive damage: the files of torchrlopt/storage/."""
 
 from __future__ import annotations
 

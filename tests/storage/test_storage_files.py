@@ -1,4 +1,4 @@
-"""Whole files, read and written: torchrlopt/storage/files.py, and JSON of others: checked_json.py."""
+"""Reading and writing whole files: torchrlopt/storage/files.py, and external JSON: checked_json.py."""
 
 from __future__ import annotations
 

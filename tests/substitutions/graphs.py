@@ -1,4 +1,4 @@
-"""Graphs in one line of text, as the tests of the library write them."""
+"""Graphs in one line of text, for the tests of the library."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Wrong versions of the library's substitutions: one small edit each, of the kinds people make.
+"""Wrong versions of the library's substitutions: one small edit each, of the kinds that people make.
 
-Each entry is the name, what is replaced in its text, by what (an empty string drops it). The checker has to
-refuse all of them.
+Each entry has the name, the replaced text, and the replacement (an empty string deletes the text). The
+checker has to refuse all of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Graphs that are almost a pattern: an instance with one thing changed.
+"""Graphs that almost match a pattern: an instance with one change.
 
-A pattern that does not look at what was changed must be right for any value of it.
+A pattern that ignores the changed attribute must be correct for any value of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The axioms of the prover: each is true by the exact evaluation that the library goes through.
+"""The axioms of the prover: each is true by the exact evaluation that checks the library.
 
-Besides, the definitions of operators in `proof/` against the core's reference interpreter.
+Also compares the definitions of operators in `proof/` with the core's reference interpreter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the library has to achieve together: greedy search on small graphs, as models are really exported.
+"""What the substitutions achieve together: greedy search on small graphs, in the form of real exports.
 
-A graph stands for the pattern of a model family; the assertion is what must be left of it.
+A graph stands for the pattern of a model family; the assertion states what must be left of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The generator: what it finds at two operators a side; it is deterministic, resumes, drops what is wrong."""
+"""The generator: results with two operators per side; deterministic, resumable, drops wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shipped library: every substitution is checked by exact evaluation, in all contexts it can be in."""
+"""The shipped library: every substitution is checked by exact evaluation, in all possible contexts."""
 
 from __future__ import annotations
 

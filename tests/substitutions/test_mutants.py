@@ -1,4 +1,4 @@
-"""The checker against wrong substitutions of our own: one that lets them pass proves nothing."""
+"""The checker refuses our deliberately wrong substitutions; otherwise its approval would prove nothing."""
 
 from __future__ import annotations
 

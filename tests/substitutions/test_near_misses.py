@@ -1,4 +1,4 @@
-"""Where a graph is almost a pattern, a substitution is refused, or right all the same."""
+"""On a graph that almost matches, a substitution is refused or still correct."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The library on the real models of the suite: which substitutions fire there, and what is left.
 
-Models are captured as the backend captures them; nothing is lowered or run.
+Models are captured as in the backend; nothing is lowered or run.
 """
 
 from __future__ import annotations

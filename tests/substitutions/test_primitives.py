@@ -1,4 +1,4 @@
-"""The library without its composites: what they do must be reachable step by step."""
+"""The library without its composites: their results must be reachable step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prover: it must not prove what is wrong, and its records must fit the library."""
+"""The prover: it must not prove wrong substitutions, and its records must match the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The families of TASO's published axioms (SOSP 2019, table 2), each found again.
+"""Each family of TASO's published axioms (SOSP 2019, table 2) is rediscovered.
 
 Every law is a pair of graphs; the shipped library leads from one to the other in at most three steps,
 in at least one direction: as one of its substitutions, or as an instance of one. A few laws have sides that

@@ -1,6 +1,6 @@
-"""Near misses: graphs that look like a pattern, on which the substitution would be wrong. It must not fire.
+"""Near misses: graphs that resemble a pattern, on which the substitution would be wrong. It must not fire.
 
-Each is shown to fire on the graph without the flaw, so that it is the flaw that keeps it from firing.
+Each substitution fires on the graph without the flaw, so that it is the flaw that prevents the match.
 """
 
 from __future__ import annotations

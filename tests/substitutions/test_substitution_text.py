@@ -1,4 +1,4 @@
-"""Substitution text: what is read back, and what is refused with the name, the line and the reason."""
+"""Substitution text: round trips, and refusals with the name, the line and the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task for collectors that needs no graphs, in a module that other processes can import."""
+"""A collector task that needs no graphs, in a module that other processes can import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of runs for tests; new processes import them and little else."""
+"""Kinds of runs for tests; new processes import this module and little else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of collection: training/collectors/."""
+"""The interface of collection: training/collectors/."""
 
 from __future__ import annotations
 

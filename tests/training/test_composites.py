@@ -1,4 +1,4 @@
-"""The agent without composites beside greedy search with them: training/scores/composites.py."""
+"""The agent without composites against greedy search with them: training/scores/composites.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison on large graphs: what it writes, and what its table says of it."""
+"""The comparison on large graphs: its output, and its table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What networks are worth: training/scores/networks.py."""
+"""The value of networks: training/scores/networks.py."""
 
 from __future__ import annotations
 

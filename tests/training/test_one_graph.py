@@ -1,4 +1,4 @@
-"""Runs on one graph: training/graphs/one_graph.py, and what is logged of a world model there."""
+"""Runs on one graph: training/graphs/one_graph.py, and a world model's log there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spaces of graphs, orders in which they are measured, and answers: training/papers/measuring/."""
+"""Spaces of graphs, acquisition orders, and measured answers: training/papers/measuring/."""
 
 from __future__ import annotations
 

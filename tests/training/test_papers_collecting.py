@@ -1,4 +1,4 @@
-"""What collectors cost, and runs of training on graphs: training/papers/collecting.py."""
+"""The cost of collection, and training runs on graphs: training/papers/collecting.py."""
 
 from __future__ import annotations
 

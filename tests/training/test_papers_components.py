@@ -1,4 +1,4 @@
-"""Components stand alone, fit together, and are those that the trainers run: training/papers/components/."""
+"""Components work alone, fit together, and are those used by the trainers: training/papers/components/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The learned model of latency: what is measured, the network, the fit and its scores."""
+"""The learned latency model: its measurements, the network, the fit and its scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether further substitutions are worth having: training/papers/plan_space.py."""
+"""Whether further substitutions are worthwhile: training/papers/plan_space.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of experiments, whose files are named by all that they depend on: training/papers/runner.py."""
+"""Runs of experiments, with files named after all of their dependencies: training/papers/runner.py."""
 
 from __future__ import annotations
 

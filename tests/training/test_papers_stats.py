@@ -1,4 +1,4 @@
-"""Intervals and what differs by more than chance: training/papers/stats.py."""
+"""Confidence intervals and significant differences: training/papers/stats.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TASO's substitutions, read into our notation: training/papers/taso.py."""
+"""TASO's substitutions, converted to our notation: training/papers/taso.py."""
 
 from __future__ import annotations
 

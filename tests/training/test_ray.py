@@ -1,4 +1,4 @@
-"""Workers that are actors of Ray: training/collectors/ray_crew.py. Ray is the extra `ray`."""
+"""Workers that are Ray actors: training/collectors/ray_crew.py. Ray is in the extra `ray`."""
 
 from __future__ import annotations
 

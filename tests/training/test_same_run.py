@@ -1,4 +1,4 @@
-"""A run is what its arguments, its prices and its graph say: training/config.py, trainer.py."""
+"""A run is determined by its arguments, prices and graph: training/config.py, trainer.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From finished runs to the agents of the package: training/ship.py."""
+"""From finished runs to shipped agents: training/ship.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The families that are only tested on: training/graphs/unseen_blocks.py."""
+"""The test-only block families: training/graphs/unseen_blocks.py."""
 
 from __future__ import annotations
 

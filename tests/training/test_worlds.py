@@ -1,4 +1,4 @@
-"""World models beside the forecast that nothing changes: training/scores/worlds.py."""
+"""World models against the baseline that nothing changes: training/scores/worlds.py."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Changes ONNX files that real exporters wrote, and gives them to what takes files."""
+"""Mutates ONNX files of real exporters, and passes them to everything that reads files."""

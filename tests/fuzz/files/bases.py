@@ -1,4 +1,4 @@
-"""The files that are mutated: exports of small models, and one with what exporters seldom write."""
+"""The base files for mutation: exports of small models, and one with features that exporters rarely use."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Changed files through `optimise_onnx` and the model loader of the command line.
+"""Passes mutated files to `optimise_onnx` and to the model loader of the command line.
 
-Fails: something of the file was run (a marker file is there), an exception that is none of ours, a crash, a
-hang, a result that ONNX Runtime does not load although it loads the original, other numbers than the
-original's.
+Failures: something in the file was executed (a marker file exists), an exception that is not one of ours, a
+crash, a hang, a result that ONNX Runtime does not load although it loads the original, or numbers that differ
+from the original's.
 """
 
 from __future__ import annotations

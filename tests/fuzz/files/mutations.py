@@ -1,4 +1,4 @@
-"""Ways to change a model: each takes a message and a source of chance, and changes the message."""
+"""Mutations of a model: each takes a message and a random source, and changes the message."""
 
 from __future__ import annotations
 

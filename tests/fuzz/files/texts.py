@@ -1,4 +1,4 @@
-"""Texts for the names in a file: what Python, a shell, a terminal, a page or a path would take as its own."""
+"""Texts for names in a file that Python, a shell, a terminal, a page or a path might interpret."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Two graphs on the same random data, in the reference interpreter of the tools.
+"""Compares two graphs on the same random data, in the reference interpreter of the tools.
 
-Float64 decides, within 1e-9 of the largest element. Where it sees a difference, evaluation modulo a prime
-says whether the algebra is the same: a comparison flips, and a badly conditioned graph spreads rounding.
+Float64 decides, within 1e-9 of the largest element. If it finds a difference, evaluation modulo a prime shows
+whether the algebra is the same: comparisons may flip, and badly conditioned graphs amplify rounding.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rule-directed graphs: every substitution planted in random graphs, then walks that begin with it.
 
 Graph number i holds `PLANTS` patterns; over all graphs each substitution is planted equally often. The walk
-begins with one of them, takes the others where they still match, and goes on at random.
+begins with one of them, applies the others if they still match, and continues at random.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Grows a random graph around instances of patterns.
 
-An instance's inputs come from anywhere: fresh ones, results of random operators, values that stand in the
-graph already (a shared weight, one tensor twice, a chain of patterns). Its intermediates get further readers
-and become outputs. All that is random stays well conditioned, so that rounding cannot hide a wrong result.
+An instance's inputs come from anywhere: fresh inputs, results of random operators, existing values of the
+graph (a shared weight, one tensor twice, a chain of patterns). Its intermediates get additional readers and
+become outputs. All random parts are well conditioned, so that rounding cannot hide a wrong result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The random operators around a pattern: what makes a value of a given type, and what reads a value."""
+"""The random operators around a pattern: producers of a value of a given type, and readers of a value."""
 
 from __future__ import annotations
 

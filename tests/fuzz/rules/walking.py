@@ -1,4 +1,4 @@
-"""Random legal walks over the library, and what is left of one that went wrong: one step of a small graph."""
+"""Random legal walks over the library, and the reduction of a failing one to one step of a small graph."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""NaN, infinities, -0, subnormal and huge numbers in inputs and weights: what is not finite stays so.
+"""NaN, infinities, -0, subnormal and huge numbers in inputs and weights: non-finite results stay non-finite.
 
-A model is compiled for finite numbers, as a user does, and then called with others in some places. What is
-NaN or infinite has to be so in every executor, and nothing else. Left out are elements that are infinite or
-NaN only because float32 overflowed on the way that one of them takes: in float64 they are finite.
+A model is compiled for finite numbers, as a user does, and then called with special numbers in some places.
+In every executor exactly the expected elements must be NaN or infinite. Elements are ignored if they are
+infinite or NaN only because float32 overflowed on one of the two computation paths: in float64 they are
+finite.
 
-Only exact substitutions are used (`numerics="strict"`). Those that are equal over the real numbers may make
-NaN of an infinity, and the other way round: x * y + x * x is not x * (y + x) where x is infinite.
+Only exact substitutions are used (`numerics="strict"`). Substitutions that are equal over the real numbers
+may turn an infinity into NaN and vice versa: x * y + x * x is not x * (y + x) if x is infinite.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small models for numbers that are not finite: single operators, and what the library certainly rewrites."""
+"""Small models for non-finite numbers: single operators, and graphs that the library surely rewrites."""
 
 from __future__ import annotations
 
