@@ -162,10 +162,10 @@ def test_what_is_left_to_aten(
     assert not asked
 
 
-def test_float64_and_disabled_cudnn_are_left_to_aten(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float64_and_disabled_cudnn_are_left_to_aten(asked: Asked) -> None:
     check(block, *BLOCK, dtype=torch.float64)
-    monkeypatch.setattr(torch.backends.cudnn, "enabled", False)
-    check(block, *BLOCK, dtype=torch.float32)
+    with torch.backends.cudnn.flags(enabled=False):
+        check(block, *BLOCK, dtype=torch.float32)
     assert not asked
 
 
@@ -216,9 +216,9 @@ def test_expressions_over_weights_are_no_part_of_a_call(dtype: torch.dtype, aske
     assert cudnn.pixel_product in targets(out)
 
 
-def test_deterministic_algorithms_are_not_given_up(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    check(block, *BLOCK, dtype=torch.float32)
+def test_deterministic_algorithms_are_not_given_up(asked: Asked) -> None:
+    with torch.backends.cudnn.flags(enabled=True, deterministic=True):
+        check(block, *BLOCK, dtype=torch.float32)
     assert not asked
 
 
