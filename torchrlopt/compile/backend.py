@@ -136,13 +136,9 @@ class _Compilation:
 
     def keep_original(self, reason: str) -> None:
         """Keep the original because of a verdict, which is not a failure."""
-        if self.options.executor != "auto" and self.found is not None and not self._has_choices:
+        if self.options.executor != "auto" and self.found is not None and not self.report().choices:
             reason += _TRY_OTHERS
         self.status.keep_original(reason)
-
-    @property
-    def _has_choices(self) -> bool:
-        return bool(self.journal.report().choices)
 
 
 def compile_graph(
