@@ -59,3 +59,26 @@ def test_a_wait_that_is_longer_than_the_call_tells_nothing(monkeypatch: pytest.M
     sample = timing._sample(longer, list, 1, False)
     assert not sample.is_calm
     assert sample.ms == 52.0
+
+
+def test_a_wait_outside_of_the_call_is_not_subtracted_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread lost the processor between the reading of its waits and that of the clock."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    call = HeldUp(monkeypatch, 0, 9)
+
+    def reading() -> int:
+        call._told_ns += 5 * 10**6
+        call._now_ns += 5 * 10**6
+        return call._told_ns
+
+    monkeypatch.setattr(contention, "own_waited_ns", reading)
+    sample = timing._sample(call, list, 1, False)
+    assert not sample.is_calm
+    assert sample.ms == 9.0
+
+
+def test_no_sample_is_below_the_processor_time_of_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    spent = iter((0, 9 * 10**6))
+    monkeypatch.setattr(timing.time, "thread_time_ns", lambda: next(spent))
+    assert timing._sample(HeldUp(monkeypatch, 6, 5), list, 1, False).ms == 9.0

@@ -37,6 +37,7 @@ _FEW, _MANY, _MOST = 3, 9, 41
 _PLAIN, _PLAIN_AFTER = {2: 8.0, 3: 4.0, 4: 3.0}, 2.0
 """Times are decisive if they are this many times their own spread away from the threshold, by the number of
 calm samples of each graph: few may be close to each other by accident."""
+_READING_NS = 200_000  # a reading of the clocks takes microseconds: in one this long, the thread waited
 _HELD_UP = 6  # samples of each graph if hardly any is calm
 _MOST_ROUNDS = 400
 
@@ -48,16 +49,18 @@ class Sample(NamedTuple):
         ms: milliseconds.
         is_calm: whether the process had its processors meanwhile.
         waited_ms: how long its threads waited for processors, summed over all of them; infinite if not known.
+        spent_ms: processor time of the calling thread, which the call cannot have undercut.
     """
 
     ms: float
     is_calm: bool = True
     waited_ms: float = math.inf
+    spent_ms: float = 0.0
 
     @property
     def least_ms(self) -> float:
         """Lower bound on the call's time without waits: no two threads wait at the same time."""
-        return self.ms if self.is_calm else max(0.0, self.ms - self.waited_ms)
+        return self.ms if self.is_calm else max(self.spent_ms, self.ms - self.waited_ms)
 
 
 Samples = tuple[list[Sample], list[Sample]]
@@ -213,24 +216,31 @@ def _plain_sign(times: _Times, min_gain: float) -> int:
 
 
 def _sample(call: Callee, inputs: Callable[[], Sequence[Any]], repeats: int, cuda: bool) -> Sample:
-    """Time one call as the mean over `repeats` calls; with one thread, its waits are subtracted."""
+    """Time one call as the mean over `repeats` calls; with one thread, its waits are subtracted.
+
+    Never below the processor time that this thread spent in the calls.
+    """
     arguments = [inputs() for _ in range(repeats)]
     if cuda:
         torch.cuda.synchronize()
     is_alone = torch.get_num_threads() == 1 and not cuda
     waited = contention.waited_ns()
-    own = (
-        contention.own_waited_ns() if is_alone else 0
-    )  # read right next to the clock, so that nothing in between is timed
-    start = time.perf_counter_ns()
+    opened = time.perf_counter_ns()
+    own = contention.own_waited_ns() if is_alone else 0
+    spent, start = time.thread_time_ns(), time.perf_counter_ns()
     for each in arguments:
         call(*each)
     if cuda:
         torch.cuda.synchronize()
-    wall = max(1, time.perf_counter_ns() - start)  # the clock may be coarse
+    end = time.perf_counter_ns()
+    spent = time.thread_time_ns() - spent
     own = contention.own_waited_ns() - own if is_alone else 0
+    closed = time.perf_counter_ns()
     waited = contention.waited_ns() - waited - own
-    scale = repeats * 1e6
-    if own >= wall or waited < 0:  # held up at the very moment the clock was read
-        return Sample(wall / scale, is_calm=False)
-    return Sample((wall - own) / scale, contention.is_calm(waited, wall - own), waited / scale)
+    wall, scale = max(1, end - start), repeats * 1e6  # the clock may be coarse
+    # A wait between two readings of clocks is counted, but is not a part of the call.
+    was_held_up = is_alone and max(start - opened, closed - end) > _READING_NS
+    if was_held_up or own >= wall or waited < 0:
+        return Sample(wall / scale, is_calm=False, spent_ms=min(spent, wall) / scale)
+    ns = min(max(wall - own, spent), wall)
+    return Sample(ns / scale, contention.is_calm(waited, ns), waited / scale, min(spent, wall) / scale)
