@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -134,18 +135,37 @@ def test_without_measuring_no_call_is_timed(clock: Clock) -> None:
     assert clock.num_asked == 0
 
 
-def test_a_graph_that_stays_the_original_is_not_called_through_guards(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+class Recurrent(nn.Module):
+    """Dynamo finds no graph in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(16, 16, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.cells(x)[0]
+        return outputs
+
+
+@pytest.mark.parametrize("kind", [Branches, Recurrent])
+@pytest.mark.parametrize("records_gradients", [True, False])
+def test_where_nothing_is_gained_calls_do_not_reach_dynamo(
+    kind: type[nn.Module], records_gradients: bool, clock: Clock
 ) -> None:
     clock.graph = timed(0.10, 0.11)
-    model = build(Branches)
+    model = build(kind)
     fast = optimise(model, X, **TIMED)
-    assert clock.num_asked == 1
-    assert "the rewritten graph is not faster" in str(fast.report.fallback_reason)
-    monkeypatch.setattr(
-        fast._torchrlopt_runner, "_compiled", lambda *_: pytest.fail("the compiled code was called")
-    )
-    close(fast(X), model(X).detach())
+    assert clock.num_asked == 0, "the graphs' verdicts decide"
+    assert fast.report.kept == "original"
+    files: set[str] = set()
+    sys.setprofile(lambda frame, event, arg: files.add(frame.f_code.co_filename))
+    try:
+        with torch.set_grad_enabled(records_gradients):
+            result = fast(X)
+    finally:
+        sys.setprofile(None)
+    close(result, model(X))
+    assert not [file for file in files if "_dynamo" in file]
 
 
 class Counting(Branches):

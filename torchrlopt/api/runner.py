@@ -25,6 +25,7 @@ from torchrlopt.api.gradients import (
     refusing,
     without_recording,
 )
+from torchrlopt.capture.autocast import autocast_state
 from torchrlopt.errors import CaptureError, RlOptError
 from torchrlopt.options import Options
 from torchrlopt.report import Report, Status, Timing
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from torchrlopt.api.trial import Trial
     from torchrlopt.judge.policy import Policy
 
+_MOST_KINDS = 1000
 _NO_GRAPH = "Dynamo found no graph in the call, TORCH_LOGS=graph_breaks says why"
 
 
@@ -107,12 +109,18 @@ class Runner:
             return self.original.forward(*args, **kwargs)
         if type(self.original).forward is not self._forward:
             self._check_class()
+        if (
+            self._runs_original_for
+            and not torch.is_grad_enabled()
+            and _kind(args, kwargs) in self._runs_original_for
+        ):  # the original runs whatever else is true of the call
+            return self.original.forward(*args, **kwargs)
         # A tracer must see the model's own operators.
         if self.original.training or is_traced() or is_differentiated(args, kwargs):
             return self.original.forward(*args, **kwargs)
         # If the original has to run, its results may be differentiated as usual.
         is_recorded = torch.is_grad_enabled()
-        if is_recorded and (self._loses_gradients or self._has_no_graph):
+        if is_recorded and self._loses_gradients:
             return self.original.forward(*args, **kwargs)
         if self._untraceable and _kind(args, kwargs) in self._untraceable:
             return self.original.forward(*args, **kwargs)
@@ -129,10 +137,9 @@ class Runner:
                 self._trial = None
         return self._call_compiled(args, kwargs)
 
-    @property
-    def _has_no_graph(self) -> bool:
-        """Whether Dynamo found nothing to compile in the first call."""
-        return not (self._is_fresh or self.reports)
+    def _has_gained(self) -> bool:
+        """Whether any graph that was compiled so far runs rewritten; False if Dynamo found none."""
+        return any(report.kept == "rewritten" for report in self.reports)
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call the compiled code, which compiles if necessary."""
@@ -140,7 +147,10 @@ class Runner:
             with without_recording():
                 if self._is_fresh:
                     return self._call_first(args, kwargs)
-                return self._compiled(*args, **kwargs)
+                outputs = self._compiled(*args, **kwargs)
+            if not self._has_gained():
+                self._run_original_for(_kind(args, kwargs))
+            return outputs
         except RecordedError:  # nothing of the call has run
             self._first_call = FirstCall()  # drop the record of this call: it holds its inputs
             return self.original.forward(*args, **kwargs)
@@ -178,6 +188,8 @@ class Runner:
             from torchrlopt.compile.fallback import WARNINGS
 
             WARNINGS.warn(_NO_GRAPH, _NO_GRAPH)
+        if not self._has_gained():
+            self._run_original_for(_kind(args, kwargs))
         elif self.options.measure:
             try:
                 (self._time_whole_call if is_over else self._start_trial)(args, kwargs)
@@ -187,11 +199,16 @@ class Runner:
                 self._give_up(error, _kind(args, kwargs))
         return outputs
 
+    def _run_original_for(self, kind: tuple[Any, ...]) -> None:
+        """Run the original, without Dynamo's guards around it, for calls of a kind."""
+        if len(self._runs_original_for) < _MOST_KINDS:  # more are sizes that hardly come back
+            self._runs_original_for.add(kind)
+
     def _give_up(self, error: Exception, kind: tuple[Any, ...]) -> None:
         """Run the original for calls of a kind, since it is not known which of the two is faster."""
         from torchrlopt.compile.fallback import keep_original  # heavy
 
-        self._runs_original_for.add(kind)
+        self._run_original_for(kind)
         for at, report in enumerate(self.reports):
             status = dataclasses.replace(report.status)  # other users of the graph continue with it
             keep_original(error, status)
@@ -221,7 +238,7 @@ class Runner:
         """Run the original for calls of a kind from now on; the first reports get the reason."""
         from torchrlopt.api import whole_call  # heavy
 
-        self._runs_original_for.add(kind)
+        self._run_original_for(kind)
         for at, report in enumerate(self.reports[:num_reports]):
             self.reports[at] = whole_call.with_original(report, timing, self._policy)
             self._save(self.reports[at])
@@ -264,9 +281,12 @@ def _lose_gradients(living: weakref.ref[Runner]) -> None:
 
 def _kind(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what determines the code that a call runs: autocast, sizes and types, flags and names."""
-    from torchrlopt.capture.aot import autocast_state  # heavy
-
-    return (autocast_state(), *map(_kind_of, args), *kwargs, *map(_kind_of, kwargs.values()))
+    # Every call of a kept original comes here: type() is much quicker than isinstance() for a tensor.
+    parts: list[Any] = [autocast_state()]
+    parts += [(x.shape, x.dtype) if type(x) is torch.Tensor else _kind_of(x) for x in args]
+    if kwargs:
+        parts += [*kwargs, *map(_kind_of, kwargs.values())]
+    return tuple(parts)
 
 
 def _kind_of(value: Any) -> Any:

@@ -37,9 +37,6 @@ from torchrlopt.torch_private.tensors import (
 REQUESTS = (RestartAnalysis, SkipFrame)
 """Exceptions by which Dynamo controls its own flow, such as restarting; unlike its others, not failures."""
 
-_AUTOCAST_DEVICES = ("cpu", "cuda")
-
-
 Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any] | None]
 
 
@@ -134,38 +131,6 @@ def records_gradients(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -
     if any(node.target is set_grad_enabled for node in gm.graph.nodes):
         return False
     return any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
-
-
-def autocast_state() -> tuple[str, ...]:
-    """The autocast that is on now, such as "cpu bfloat16": one string per device, none if it is off."""
-    return tuple(
-        f"{device} {str(torch.get_autocast_dtype(device)).removeprefix('torch.')}"
-        for device in _AUTOCAST_DEVICES
-        if torch.is_autocast_enabled(device)
-    )
-
-
-def under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the function to run under the autocast that is on now, as the caller would run it.
-
-    AOTAutograd turns autocast off while it compiles, as its graphs contain the casts. Dynamo's graph does
-    not.
-    """
-    devices = [device for device in _AUTOCAST_DEVICES if torch.is_autocast_enabled(device)]
-    if not devices:
-        return function
-
-    def run(*args: Any) -> Any:
-        before = [torch.is_autocast_enabled(device) for device in devices]
-        for device in devices:
-            torch.set_autocast_enabled(device, True)
-        try:
-            return function(*args)
-        finally:
-            for device, was_enabled in zip(devices, before, strict=True):
-                torch.set_autocast_enabled(device, was_enabled)
-
-    return run
 
 
 def input_roles() -> tuple[list[int], frozenset[int]]:

@@ -19,6 +19,7 @@ import torch
 
 from torchrlopt.capture import aot
 from torchrlopt.capture.aten import content_key, device_of, reason_to_leave_alone, symbol_sizes
+from torchrlopt.capture.autocast import autocast_state
 from torchrlopt.capture.effects import effect_before_tracing
 from torchrlopt.capture.sharing import with_bases
 from torchrlopt.capture.sources import input_names
@@ -51,7 +52,7 @@ class Traced:
         num_lifted: how many of the first inputs are weights that Dynamo's graph holds as attributes, so that
             no call passes them.
         names: the user's names of the inputs, such as "encoder.weight"; empty if not known.
-        autocast: the caller's autocast, see `aot.autocast_state`. Its casts are in the ATen graph; even if
+        autocast: the caller's autocast, see `autocast_state`. Its casts are in the ATen graph; even if
             there are none, as in a model that already has the dtype, the original spends time on the test.
         num_added: how many outputs at the end are not returned to the caller, see `sharing.with_bases`.
     """
@@ -115,7 +116,7 @@ def trace(
         leave(f"an input is a {kind}")
         return gm.forward
     examples = list(example_inputs)
-    autocast = aot.autocast_state()  # AOTAutograd turns it off
+    autocast = autocast_state()  # AOTAutograd turns it off
     with ExitStack() as whole:
         whole.enter_context(whole_operators())
 

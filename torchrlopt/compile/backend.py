@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from torchrlopt.capture import aot
+from torchrlopt.capture.autocast import under_autocast
 from torchrlopt.capture.job import Job, capture_traced, read_captured
 from torchrlopt.capture.trace import Traced, trace
 from torchrlopt.compile.artefacts import log_report
@@ -229,7 +230,7 @@ def _compiled(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], this: _Compilation, model: str | None
 ) -> Callable[..., Any]:
     """Return the graph behind AOTAutograd's wrapper, with the rewritten or the original graph in it."""
-    original = aot.under_autocast(forward_of(gm))  # generates its code now, so that it is not timed
+    original = under_autocast(forward_of(gm))  # generates its code now, so that it is not timed
 
     def answer(traced: Traced) -> Compiled | None:
         start = time.perf_counter()
