@@ -17,6 +17,7 @@ from tests.e2e.models import Branches, build
 from torchrlopt.compile import backend, choice
 from torchrlopt.executors import registry
 from torchrlopt.judge import stored, timing
+from torchrlopt.judge.policy import Policy
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import plan_store
 from torchrlopt.plan.store import PlanStore
@@ -226,3 +227,25 @@ def test_an_old_or_poisoned_choice_is_made_again(
     assert tried == (["eager", "inductor", "inductor"] if is_tried_again else ["inductor"])
     _, after = entry()
     assert (after["taken_at"] == found["taken_at"]) is not is_tried_again, "using a choice does not renew it"
+
+
+@pytest.mark.parametrize(
+    ("gain", "spread", "num_rounds", "is_calm", "is_bound", "is_faster"),
+    [
+        (0.08, 0.01, 9, True, False, True),
+        (0.08, 0.05, 2, True, False, False),  # two rounds agree by chance
+        (0.05, 0.03, 3, True, False, False),
+        (0.05, 0.06, 9, True, False, True),  # many rounds: their quartiles are known better than one round is
+        (0.05, 0.10, 9, True, False, False),
+        (0.50, 0.01, 3, False, False, False),  # the process hardly had its processors
+        (0.55, 0.10, 9, False, False, True),
+        (0.05, 0.20, 9, False, True, True),  # a bound: the gain is larger
+        (0.01, 0.00, 41, True, False, False),  # less than is asked for
+    ],
+)
+def test_nothing_is_chosen_on_a_gain_that_noise_may_have_made(
+    gain: float, spread: float, num_rounds: int, is_calm: bool, is_bound: bool, is_faster: bool
+) -> None:
+    timing = Timing(1.0, 1.0 - gain, gain, spread, num_rounds, is_calm=is_calm, is_bound=is_bound)
+    assert Policy().is_faster(timing) == is_faster
+    assert Policy(min_gain=-10.0).is_faster(timing), "who asks for no gain accepts what noise says"
