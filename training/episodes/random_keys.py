@@ -34,7 +34,6 @@ class Purpose(enum.IntEnum):
     TEST_GRAPH = 19
     EVALUATION = 20
     TEMPERATURE = 21
-    PLAN_SPACE = 22
 
 
 def generator(*key: int) -> Generator:
