@@ -23,9 +23,7 @@ from training.device.prices import cost_of, typical_prices
 from training.dream_trainer import RANDOM_UPDATES
 from training.episodes.answers import Answers
 from training.papers.experiment import Data, Experiment, Results, Runs, Shown, frame, lines
-from training.papers.latency import fit as fitting
-from training.papers.latency.dataset import DATA, read
-from training.papers.latency.network import PricedGraphs
+from training.papers.measuring import latency_fit as fitting
 from training.papers.measuring.asking import (
     FREE,
     ORDERS,
@@ -34,6 +32,7 @@ from training.papers.measuring.asking import (
     by_belief,
     of_space,
 )
+from training.papers.measuring.latency_network import PricedGraphs
 from training.papers.measuring.spaces import (
     FAILED,
     fastest_of,
@@ -80,7 +79,9 @@ Key = ["row", "graph", "executor", "seed"]
 
 
 def _of_data(executors: Sequence[str], **others: Any) -> list[str]:
-    return [hashlib.sha256((DATA / f"{each}.jsonl.xz").read_bytes()).hexdigest() for each in executors]
+    return [
+        hashlib.sha256((fitting.DATA / f"{each}.jsonl.xz").read_bytes()).hexdigest() for each in executors
+    ]
 
 
 @kind(_of_data)
@@ -98,11 +99,7 @@ def forecast(
         bases: most graphs of the curriculum, with their variants, to learn from on each executor.
     """
     known = sorted(set(executors))
-    data: list[fitting.Measured] = []
-    for executor in known:
-        rows = read([DATA / f"{executor}.jsonl.xz"])
-        together = [own for _, own in rows[rows["base"].str.startswith("train ")].groupby("base", sort=False)]
-        data += map(fitting.Measured.of, [own for own in together if len(own) > 1][:bases])
+    data = [each for executor in known for each in fitting.measured_on(executor, bases)]
     networks = fitting.fit(data, known, members, epochs, seed=0)
     shares = []
     for executor, found in zip(executors, work.needed, strict=True):

@@ -15,7 +15,7 @@ from torchrlopt.machine.profiling import Source, trace
 from torchrlopt.substitutions import load_library
 from torchrlopt.substitutions.load import subset_of
 from training.graphs.curriculum import USUAL, Split, sample_graph
-from training.papers.latency.subjects import module_of
+from training.papers.measuring.modules import module_of
 
 _BLOCK, _STACK = 0.1, 0.4  # curriculum progress at which a graph is one block, or a stack of a few
 

@@ -1,4 +1,4 @@
-"""Measured subjects: graphs of the curriculum with random weights, as models that executors can run."""
+"""Graphs of the curriculum as PyTorch models with random weights, which executors can run."""
 
 from __future__ import annotations
 
@@ -10,29 +10,11 @@ from torch import nn
 
 from torchrlopt import _C
 from torchrlopt.executors.lowering.onnx_to_aten import lower_model
-from torchrlopt.machine.profiling import Source, trace
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.writer import write
-from training.graphs.curriculum import USUAL, Sample, Split, sample_graph
 
 OPSET = 23
 _VARIANCE = 4  # index of BatchNormalization's variance input
-
-
-def subject(key: int, split: Split) -> tuple[Sample, Source]:
-    """The graph of a key with the sizes of real models, traced as a PyTorch model.
-
-    Args:
-        key: from 0.
-        split: see `sample_graph`.
-
-    Raises:
-        RlOptError: it cannot be lowered or traced.
-    """
-    sample = sample_graph(key, split=split, sizes=USUAL)
-    module, inputs = module_of(sample.graph, seed=key)
-    (source,) = trace(module, inputs)
-    return sample, source
 
 
 class _Held(nn.Module):

@@ -2,12 +2,18 @@
 
 Each member sees a bootstrap sample of the bases. The main objective is to rank the graphs of one base and
 executor, which is what a search needs; the absolute level matters less.
+
+`measured/` has one JSON line per graph. "base" says what it was made of ("train 17"): graphs of one base were
+measured together, the base itself first. "us" is the lower quartile of every second run time in microseconds,
+"again_us" that of the others, "noise" the standard error of "us" as a share of it, "steps" the number of
+substitutions applied to the base, "text" the graph.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 import torch
@@ -17,9 +23,10 @@ from torch.nn.functional import huber_loss, softplus
 from torchrlopt import _C
 from torchrlopt.agent.observation import Schema
 from torchrlopt.machine.cost import cost_model
-from training.papers.latency.network import LatencyNetwork, PricedGraphs
+from training.papers.measuring.latency_network import LatencyNetwork, PricedGraphs
 from training.progress import progress_bar
 
+DATA = Path(__file__).parent / "measured"
 _GROUPS = 12  # bases per batch
 _LEVEL = 0.3  # weight of the absolute level, relative to the differences within a base
 _RANK = 0.1
@@ -52,6 +59,13 @@ class Measured:
         priced = [PricedGraphs.of(_C.parse_graph(text), cost) for text in rows["text"]]
         us, noise = (torch.tensor(rows[name].to_numpy(dtype="float32")) for name in ("us", "noise"))
         return cls(first["base"], first["executor"], PricedGraphs.joined(priced), us.log(), noise)
+
+
+def measured_on(executor: str, most: int) -> list[Measured]:
+    """The measurements of at most so many training bases on one executor."""
+    rows = pd.read_json(DATA / f"{executor}.jsonl.xz", lines=True)
+    of_base = rows[rows["base"].str.startswith("train ")].groupby("base", sort=False)
+    return [Measured.of(own) for own in [own for _, own in of_base if len(own) > 1][:most]]
 
 
 def loss_of(forecast: Tensor, target: Tensor, noise: Tensor, group: Tensor, count: int) -> Tensor:

@@ -1,1 +1,0 @@
-"""The learned model of measured latency: measurements, fitting, evaluation."""
