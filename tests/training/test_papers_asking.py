@@ -144,15 +144,14 @@ def test_a_graph_that_was_not_measured_is_an_error(space: Space) -> None:
         env.reset([0], [{}])
 
 
-@pytest.mark.parametrize("row", [*ORDERS, "best_first", "foretold"])
+@pytest.mark.parametrize("row", [*ORDERS, "best_first"])
 def test_each_row_asks_for_every_graph_once(row: str, space: Space) -> None:
     times = np.random.default_rng(0).uniform(0.5, 2, len(space.graphs)).tolist()
     rng = np.random.default_rng(1)
     if row in FREE:
         asked = FREE[row](space.graphs[0], load_library(), COST, rng)
     else:
-        given = {"before": times} if row == "foretold" else {}
-        asked = of_space((by_belief if row == "foretold" else ORDERS[row])(space, COST, rng, **given), space)
+        asked = of_space(ORDERS[row](space, COST, rng), space)
     order = order_of(asked, space, times)
     assert sorted(order) == list(range(len(space.graphs)))
     if row == "best_first":
@@ -161,8 +160,6 @@ def test_each_row_asks_for_every_graph_once(row: str, space: Space) -> None:
     if row == "price":
         costs = [COST.metrics(space.graphs[place])["time_us"] for place in order]
         assert costs == pytest.approx(sorted(costs))
-    if row == "foretold":
-        assert order[0] == int(np.argmin(times))
 
 
 @pytest.mark.parametrize("row", ["random_play", "random_macros"])

@@ -11,9 +11,10 @@ import functools
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from scipy import linalg
@@ -226,11 +227,9 @@ def by_price(space: Space, cost: _C.CostModel, rng: np.random.Generator) -> Orde
         yield int(place)
 
 
-def by_belief(
-    space: Space, cost: _C.CostModel, rng: np.random.Generator, before: Sequence[float] | None = None
-) -> Order:
+def by_belief(space: Space, cost: _C.CostModel, rng: np.random.Generator) -> Order:
     """By the lower confidence bound of a surrogate that learns from the measurements, see `Belief`."""
-    belief = Belief.of(space.graphs, cost, before)
+    belief = Belief.of(space.graphs, cost)
     asked: list[int] = []
     told: list[float] = []
     while len(asked) < len(space.graphs):
@@ -296,22 +295,15 @@ class Belief:
     kernels: Floats
 
     @classmethod
-    def of(
-        cls, graphs: Sequence[_C.Graph], cost: _C.CostModel, before: Sequence[float] | None = None
-    ) -> Belief:
-        """Prior over some graphs, the first of which is the unit of time.
-
-        Args:
-            graphs: N of them.
-            cost: prices.
-            before: predicted time of each graph; its price if None.
-        """
+    def of(cls, graphs: Sequence[_C.Graph], cost: _C.CostModel) -> Belief:
+        """Prior over N graphs by their prices, the first of which is the unit of time."""
         parts = [_parts(graph, cost) for graph in graphs]
         first_us = sum(parts[0][0].values())
         price = np.array([sum(each[0].values()) for each in parts]) / first_us
-        features = [_matrix([each[part] for each in parts]) / first_us for part in range(_PARTS)]
+        tables = [pd.DataFrame([each[part] for each in parts]).fillna(0.0) for part in range(_PARTS)]
+        features = [table.to_numpy() / first_us for table in tables]
         kernels = np.stack([each @ each.T for each in features])
-        return cls(price if before is None else np.asarray(before), kernels)
+        return cls(price, kernels)
 
     def after(self, asked: Sequence[int], told: Sequence[float]) -> tuple[Floats, Floats]:
         """Posterior mean and standard deviation of each graph's time, [N] both.
@@ -351,9 +343,9 @@ def _fitted(variances: Floats, noise: float, kernels: Floats, rest: Floats) -> t
     return float(-0.5 * solved @ solved - np.log(np.diagonal(factor)).sum()), variances, factor
 
 
-def _parts(graph: _C.Graph, cost: _C.CostModel) -> tuple[Mapping[Hashable, float], ...]:
+def _parts(graph: _C.Graph, cost: _C.CostModel) -> tuple[Mapping[str, float], ...]:
     """Microseconds by operator type, by operator in its shape, and by pair of consecutive operators."""
-    kinds, shapes, pairs = (collections.defaultdict[Hashable, float](float) for _ in range(_PARTS))
+    kinds, shapes, pairs = (collections.defaultdict[str, float](float) for _ in range(_PARTS))
     nodes = {node: graph.node(node) for node in graph.topological_order()}
     us = {node: float(cost.node(graph, node)["time_us"]) for node in nodes}
     keys = {node: cost.keys(graph, node)[0] for node in nodes if us[node] > 0}
@@ -362,15 +354,5 @@ def _parts(graph: _C.Graph, cost: _C.CostModel) -> tuple[Mapping[Hashable, float
         shapes[key] += us[node]
         for value in nodes[node]["inputs"]:
             if value is not None and value[0] in keys:
-                pairs[keys[value[0]], key] += min(us[node], us[value[0]])
+                pairs[f"{keys[value[0]]} {key}"] += min(us[node], us[value[0]])
     return kinds, shapes, pairs
-
-
-def _matrix(rows: Sequence[Mapping[Hashable, float]]) -> Floats:
-    """Feature matrix [N, F] of rows by feature name."""
-    names = {name: i for i, name in enumerate(dict.fromkeys(itertools.chain.from_iterable(rows)))}
-    found = np.zeros((len(rows), len(names)))
-    for row, values in zip(found, rows, strict=True):
-        for name, value in values.items():
-            row[names[name]] = value
-    return found

@@ -6,7 +6,6 @@ known; `efficiency` covers other spaces.
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 
 from torchrlopt import _C
@@ -23,16 +21,13 @@ from training.device.prices import cost_of, typical_prices
 from training.dream_trainer import RANDOM_UPDATES
 from training.episodes.answers import Answers
 from training.papers.experiment import Data, Experiment, Results, Runs, Shown, frame, lines
-from training.papers.measuring import latency_fit as fitting
 from training.papers.measuring.asking import (
     FREE,
     ORDERS,
     Floats,
     ask,
-    by_belief,
     of_space,
 )
-from training.papers.measuring.latency_network import PricedGraphs
 from training.papers.measuring.spaces import (
     FAILED,
     fastest_of,
@@ -55,7 +50,9 @@ LEARNERS: Mapping[str, Mapping[str, Any]] = {
     "wm_plus": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
 }
 LEAST_UPDATES = RANDOM_UPDATES + 2  # a world model's random updates, and two in which it learns
-FORETOLD = "foretold"  # `belief` with network predictions instead of prices as the prior mean
+#: A row of the committed results that is not made any more: `belief` with the predictions of networks, fitted
+#: to earlier measurements, instead of prices as the prior mean.
+FORETOLD = "foretold"
 TITLES: Mapping[str, str] = {
     "random": "any order",
     "random_play": "random play, single steps",
@@ -68,7 +65,7 @@ TITLES: Mapping[str, str] = {
     "wm": "WM",
     "wm_plus": "WM+",
 }
-ROWS = ("random", "price", "best_first", "belief", FORETOLD, *LEARNERS)
+ROWS = ("random", "price", "best_first", "belief", *LEARNERS)
 BUDGETS = (1, 3, 10, 30, 100, 300)
 COMPARED_AT, CLOSE = (30, 100), 0.02
 PAIRS = (("wm", "mf"), ("wm_plus", "mf"), ("belief", "price"), (FORETOLD, "belief"))
@@ -76,41 +73,6 @@ PAIRS = (("wm", "mf"), ("wm_plus", "mf"), ("belief", "price"), (FORETOLD, "belie
 UPDATES = {"mf": 400, "wm": 120, "wm_plus": 120}
 
 Key = ["row", "graph", "executor", "seed"]
-
-
-def _of_data(executors: Sequence[str], **others: Any) -> list[str]:
-    return [
-        hashlib.sha256((fitting.DATA / f"{each}.jsonl.xz").read_bytes()).hexdigest() for each in executors
-    ]
-
-
-@kind(_of_data)
-def forecast(
-    work: Work, executors: Sequence[str], spaces: Sequence[str], members: int, epochs: int, bases: int
-) -> Result:
-    """Fit latency networks to earlier measurements; predict the times of a space's graphs, as shares.
-
-    Args:
-        work: needs the spaces, one after the other.
-        executors: of the spaces, in the same order.
-        spaces: names of their graphs.
-        members: number of networks, whose mean is taken.
-        epochs: passes over the data.
-        bases: most graphs of the curriculum, with their variants, to learn from on each executor.
-    """
-    known = sorted(set(executors))
-    data = [each for executor in known for each in fitting.measured_on(executor, bases)]
-    networks = fitting.fit(data, known, members, epochs, seed=0)
-    shares = []
-    for executor, found in zip(executors, work.needed, strict=True):
-        cost, graphs, logs = cost_of(typical_prices(executor)), rebuilt(found).graphs, []
-        for begin in range(0, len(graphs), 50):
-            batch = [PricedGraphs.of(graph, cost) for graph in graphs[begin : begin + 50]]
-            unknown = torch.zeros(len(batch))
-            asked = fitting.Measured("", executor, PricedGraphs.joined(batch), unknown, unknown)
-            logs += fitting.forecast(networks, asked).tolist()
-        shares.append(np.exp(np.array(logs) - logs[0]).tolist())
-    return {"shares": shares}
 
 
 def learner_config(row: str, subject: str, seed: int, **given: Any) -> Config:
@@ -132,17 +94,16 @@ def train_by(
 
 
 @kind(lambda executor, **others: priced(executor=executor))
-def asking(work: Work, row: str, subject: str, executor: str, seed: int, updates: int, place: int) -> Result:
+def asking(work: Work, row: str, subject: str, executor: str, seed: int, updates: int) -> Result:
     """Let one row measure graphs of a space, without a limit: their positions, each once, in order.
 
     Args:
-        work: needs the space, and for row `FORETOLD` the forecast.
+        work: needs the space.
         row: one of `ROWS`.
         subject: whose space it is.
         executor: ran the graphs.
         seed: of the row, and of the calls that make up each measurement.
         updates: of a trained row.
-        place: index of the space in the forecast.
     """
     found = work.needed[0]
     machine = Answers(dict(zip(found["keys"], told_of(found, seed).tolist(), strict=True)), found["names"])
@@ -155,8 +116,6 @@ def asking(work: Work, row: str, subject: str, executor: str, seed: int, updates
         rng = np.random.default_rng(seed)
         if row in FREE:
             asked = FREE[row](known.graphs[0], machine.library(), cost, rng)
-        elif row == FORETOLD:
-            asked = of_space(by_belief(known, cost, rng, work.needed[1]["shares"][place]), known)
         else:
             asked = of_space(ORDERS[row](known, cost, rng), known)
         ask(asked, machine, len(known.graphs))
@@ -176,24 +135,13 @@ def _space_runs(scale: Scale) -> dict[tuple[str, str], Run]:
 def _asking_runs(scale: Scale, place: Workplace) -> Runs:
     """By ("space", subject, executor), and by row, subject, executor and seed."""
     spaces = _space_runs(scale)
-    is_small = scale.share < 0.05
-    of_all = forecast(  # one run shared by all
-        *spaces.values(),
-        executors=tuple(executor for _, executor in spaces),
-        spaces=tuple(subject for subject, _ in spaces),
-        members=1 if is_small else 4,
-        epochs=max(1, round(min(1.0, 5 * scale.share) * 60)),
-        bases=10 if is_small else 1_000,
-    )
     found: dict[Any, Run] = {("space", *key): run for key, run in spaces.items()}
     for row in ROWS:
         updates = scale.steps(UPDATES[row], LEAST_UPDATES) if row in LEARNERS else 0
-        for number, ((subject, executor), run) in enumerate(spaces.items()):
-            needs = (run, of_all) if row == FORETOLD else (run,)
+        for (subject, executor), run in spaces.items():
             for seed in range(scale.seeds):
                 given = {"subject": subject, "executor": executor, "seed": seed, "updates": updates}
-                at = number if row == FORETOLD else 0
-                found[row, subject, executor, seed] = asking(*needs, row=row, place=at, **given)
+                found[row, subject, executor, seed] = asking(run, row=row, **given)
     return found
 
 
@@ -311,11 +259,11 @@ def _steps(data: pd.DataFrame, column: str) -> pd.Series[float]:
 def _asking_shown(data: Data) -> Shown:
     frames = data.frames
     reached = frames["reached"].set_index(["row", "executor"])
-    tables = {}
+    tables, shown = {}, list(dict.fromkeys(frames["means"]["row"]))
     for executor, own in frames["means"].groupby("executor", sort=False):
-        table = own.pivot(index="row", columns="measurements", values="slower").reindex(ROWS)
+        table = own.pivot(index="row", columns="measurements", values="slower").reindex(shown)
         table = table.rename(columns=lambda n: f"after {n}")
-        of_row = [reached.loc[(row, executor)] for row in ROWS]
+        of_row = [reached.loc[(row, executor)] for row in shown]
         table[f"stays within {CLOSE:.0%} from"] = [
             f"{each['needed']:.0f}" if np.isfinite(each["needed"]) else "not" for each in of_row
         ]
@@ -331,7 +279,12 @@ def _asking_shown(data: Data) -> Shown:
     return {"": drawn(data.main, "slower_than_fastest", "fastest")}, {
         "spaces": spaces.rename(columns=names),
         "tables": tables,
-        "tests": tests_of(data.main, "slower_than_fastest", PAIRS, COMPARED_AT),
+        "tests": tests_of(
+            data.main,
+            "slower_than_fastest",
+            [pair for pair in PAIRS if {*pair} <= {*shown}],
+            COMPARED_AT,
+        ),
         "trained": frame(trained, "row", "real steps", "graphs measured"),
         "random_episodes": RANDOM_UPDATES * config.groups * config.rollouts,
         "failed": FAILED,
