@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from training.collectors.collector import Collector
-from training.collectors.data_hash import data_hash
 from training.config import ROWS, Config
 from training.papers.collecting import core_facts, core_runs, gain, on_graphs
 from training.papers.runner import Result, Scale, Workplace, make_all, read
-from training.papers.throughput import ENVIRONMENTS, MAX_STEPS, Episode, GymTask, throughput
 from training.real_trainer import new_networks
 
 SMALL = {
@@ -61,25 +58,3 @@ def test_cores_are_compared(tmp_path: Path) -> None:
     assert facts["cores_least"] == facts["cores"] == facts["cores_most"] > 0.3
     two = {("cores", 0): {"alone": 2.0, "together": 2.5}, ("cores", 1): {"alone": 1.0, "together": 2.0}}
     assert core_facts(two) == {"cores": 1.0, "cores_least": 1.0, "cores_most": 1.6}
-
-
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_episodes_depend_on_their_key_only(environment: str) -> None:
-    found: dict[str, list[Episode]] = {}
-    for kind, workers, keys in (("in_process", 1, (3, 4, 5)), ("threads", 2, (5, 4, 3))):
-        with Collector(GymTask(environment), kind, workers) as collector:
-            found[kind] = collector.collect(b"", keys)
-    assert data_hash(found["in_process"]) == data_hash(found["threads"][::-1])
-    for episode in found["in_process"]:
-        steps = len(episode.actions)
-        assert 0 < steps <= MAX_STEPS
-        assert {len(seen) for seen in episode.observations.values()} == {steps + 1}
-        assert episode.terminated or steps in (30, MAX_STEPS)
-    assert data_hash(found["in_process"][0]) != data_hash(found["in_process"][1])
-
-
-def test_steps_are_counted() -> None:
-    given = {"contender": "ours", "environment": "CartPole-v1", "steps": 300, "repetition": 0}
-    speed = throughput.function(None, **given)
-    assert speed["steps"] >= 300
-    assert speed["cpu_seconds"] > 0

@@ -24,7 +24,7 @@ from training.collectors.data_hash import data_hash
 from training.config import Config
 from training.device.prices import cost_of, typical_prices
 from training.episodes.play import CandidateChooser, Key, play_group
-from training.papers.experiment import Data, Experiment, Results, Runs, Shown, frame, lines
+from training.papers.experiment import Data, Experiment, Results, Runs, Shown, bars, frame, lines, recorded
 from training.papers.runner import Result, Run, Scale, Work, Workplace, kind, new_processes, priced, versions
 from training.papers.stats import compared, mean_text
 from training.samplers import HOMOGENEOUS, SAMPLERS
@@ -293,6 +293,16 @@ def _sampler_shown(data: Data) -> Shown:
     }
 
 
+def _throughput_shown(data: Data) -> Shown:
+    best = data.main.groupby(["environment", "collector"], sort=False)["steps_per_cpu_second"].max()
+    grid = bars(
+        best.reset_index(), "collector", "steps_per_cpu_second", col="environment", sharey=False, aspect=1
+    )
+    table = best.map("{:,.0f}".format).rename("steps in a second of CPU time").reset_index()
+    table["of ours"] = [value / best[key[0], "ours"] for key, value in best.items()]
+    return {"": grid.figure}, {"table": table, "turns": data.main["repetition"].nunique()}
+
+
 #: By name, in the order of the report.
 EXPERIMENTS: Mapping[str, Experiment] = {
     "scaling": Experiment(
@@ -304,5 +314,10 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "Samplers of the free parameters of graphs",
         "Beside tables 6.2 and 6.3 of Mayer 2023: the same on the task of this project",
         _sampler_runs, _sampler_data, _sampler_shown, "samplers",
+    ),
+    "throughput": recorded(
+        "Throughput of collection, beside TorchRL and Ray RLlib",
+        "Asked of RLgraph's comparison with RLlib",
+        _throughput_shown, "throughput",
     ),
 }  # fmt: skip

@@ -60,6 +60,7 @@ class Experiment:
         template: text of its section, in `templates/`.
         is_of_rows: whether it consists of trainings of rows.
         is_of_bert: whether the paper's values shown with it are those of its BERT.
+        is_recorded: whether it has no runs and is only drawn from its committed data.
     """
 
     title: str
@@ -70,6 +71,12 @@ class Experiment:
     template: str
     is_of_rows: bool = False
     is_of_bert: bool = False
+    is_recorded: bool = False
+
+
+def recorded(title: str, source: str, show: Callable[[Data], Shown], template: str) -> Experiment:
+    """An experiment that is not run any more: its data are the committed ones."""
+    return Experiment(title, source, lambda *_: {}, lambda *_: Data({}), show, template, is_recorded=True)
 
 
 def write(data: Data, name: str, folder: Path) -> None:
