@@ -13,9 +13,6 @@ PEERS: tuple[str, ...] = (
     "inductor_freezing",
     "onnxruntime",
     "openvino",
-    "tensorflow",
-    "tensorflow_plain",
-    "tvm",
     OURS,
 )
 

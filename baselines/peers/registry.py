@@ -8,19 +8,11 @@ import importlib.util
 from baselines.peers.case import OURS, PEERS, Case
 from baselines.peers.peer import Peer
 
-# Peers that need packages outside torchrlopt's extras.
-_OPTIONAL = {
-    "openvino": "openvino",
-    "tensorflow": "tensorflow",
-    "tensorflow_plain": "tensorflow",
-    "tvm": "tvm",
-}
+# Peers whose package, of the same name, is not in the extra `baselines`.
+_OPTIONAL = {"openvino"}
 _CLASSES = {
     "onnxruntime": "runtimes:OnnxRuntimePeer",
     "openvino": "runtimes:OpenVinoPeer",
-    "tensorflow": "tensorflow:TensorFlowPeer",
-    "tensorflow_plain": "tensorflow:TensorFlowPeer",
-    "tvm": "tvm:TvmPeer",
     OURS: "rlopt:RlOptPeer",
 }
 """Modules of this package and their classes; the other peers are PyTorch's."""
@@ -49,5 +41,5 @@ def installed_peers() -> tuple[str, ...]:
     return tuple(
         peer
         for peer in PEERS
-        if peer not in _OPTIONAL or importlib.util.find_spec(_OPTIONAL[peer]) is not None
+        if peer not in _OPTIONAL or importlib.util.find_spec(peer) is not None
     )
