@@ -8,14 +8,16 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any
 
+import pandas as pd
 import typer
 from rich.table import Table
 
 from baselines.collection.processes import prepare, run_apart
 from baselines.collection.run import MEANING, Outcome
 from baselines.collection.table import ARCHITECTURES, CASES
-from baselines.shared import csv_files, terminal
+from baselines.shared import terminal
 from baselines.shared.arguments import CsvFile, choose, writable
+from baselines.shared.tables import write_whole
 from torchrlopt import executor_table
 
 CSV_COLUMNS = (
@@ -92,7 +94,8 @@ def main(
 
 def write_csv(outcomes: Sequence[Outcome], path: Path) -> None:
     """Write all outcomes, with `CSV_COLUMNS`."""
-    csv_files.write(path, CSV_COLUMNS, ([_cell(each, column) for column in CSV_COLUMNS] for each in outcomes))
+    rows = [[_cell(each, column) for column in CSV_COLUMNS] for each in outcomes]
+    write_whole(pd.DataFrame(rows, columns=list(CSV_COLUMNS)), path)
 
 
 def _cell(outcome: Outcome, column: str) -> str:

@@ -39,7 +39,5 @@ def make_peer(case: Case, folder: str) -> Peer:
 def installed_peers() -> tuple[str, ...]:
     """The peers that can run here: those whose optional packages are installed."""
     return tuple(
-        peer
-        for peer in PEERS
-        if peer not in _OPTIONAL or importlib.util.find_spec(peer) is not None
+        peer for peer in PEERS if peer not in _OPTIONAL or importlib.util.find_spec(peer) is not None
     )

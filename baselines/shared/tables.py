@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import subprocess
 from collections.abc import Iterable
@@ -77,12 +76,17 @@ class Results:
 
 
 def write(frame: pd.DataFrame, path: Path) -> None:
-    """Write a CSV file atomically: to a temporary file, which is moved into place."""
-    aside = path.with_name(path.name + ".part")
+    """Write a long table."""
     shown = frame.copy()
     for name in ("round", "batch", "threads"):
         shown[name] = shown[name].astype("Int64")
-    shown.to_csv(aside, index=False, float_format="%.9g", quoting=csv.QUOTE_MINIMAL)
+    write_whole(shown, path, float_format="%.9g")
+
+
+def write_whole(frame: pd.DataFrame, path: Path, **how: Any) -> None:
+    """Write a CSV file atomically: to a temporary file, which is moved into place."""
+    aside = path.with_name(path.name + ".part")
+    frame.to_csv(aside, index=False, **how)
     aside.replace(path)
 
 

@@ -10,9 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from baselines.runtime_accuracy.cases import CASES
-from baselines.runtime_accuracy.measured import measured
 from tests.e2e.models import STRICT
+from tests.e2e.runtime_operators import CASES, measured
 from torchrlopt import optimise
 from torchrlopt.executors.onnx_runtimes.conditioning import ROWS
 

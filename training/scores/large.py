@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 import torch
 import typer
 
-from baselines.shared import csv_files, paired, terminal
+from baselines.shared import paired, terminal
 from baselines.shared.arguments import numbers, writable
+from baselines.shared.tables import write_whole
 from torchrlopt.options import Options
 from torchrlopt.plan import planning
 from torchrlopt.substitutions import load_library
@@ -57,9 +59,6 @@ class Found:
     before_ms: float
     cost_ms: float
     expansions: int
-
-
-COLUMNS = tuple(field.name for field in dataclasses.fields(Found))
 
 
 def graph_of(operators: int, number: int, seed: int) -> tuple[Sample, str]:
@@ -137,7 +136,7 @@ def main(
                     results.append(search(size, number, seed, searcher, budget_s))
                     bar.advance(task)
                 if csv is not None:
-                    csv_files.write(csv, COLUMNS, [dataclasses.astuple(each) for each in results])
+                    write_whole(pd.DataFrame(results), csv)
     for line in (*table_of(results), "", f"By the typical prices of eager PyTorch. {terminal.machine()}"):
         console.print(line, soft_wrap=True, highlight=False)
 

@@ -2,8 +2,8 @@
 
 There is one row per runtime and operator. An error counts relative to its own element, not to the largest
 one. Only results near underflow count by absolute error, unless a later operator magnifies them, as a
-logarithm does. The rows were found with `python -m baselines.runtime_accuracy`, which tries every operator at
-nine scales.
+logarithm does. The rows were found with `tests/e2e/runtime_operators.py`, which tries every operator at nine
+scales.
 """
 
 from __future__ import annotations

@@ -1,13 +1,27 @@
-"""The operators under test, and their inputs."""
+"""Single operators in a runtime, at many scales, against PyTorch's and float64.
+
+Errors are relative to the size of the element, or to 1e-30 if that is larger. An error is accepted if it is
+at most a few times PyTorch's own at that scale, or a few times the effect of a change in the input's last
+digit on the exact result.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx_ir
 import torch
 import torch.nn.functional as F
+from onnx import TensorProto, helper
+
+from torchrlopt import executor_table
+from torchrlopt.executors.onnx_runtimes.conditioning import make_stable, refused
 
 SCALES = (1e-30, 1e-10, 1e-6, 1e-3, 0.1, 1.0, 30.0, 1e4, 1e30)
 OFFSETS = (-30.0, 100.0, 1e3, 1e4, 1e6)
@@ -140,3 +154,122 @@ def inputs(case: Case) -> Iterator[tuple[str, torch.Tensor]]:
         yield f"{scale:g}", only(base * scale)
     for offset in OFFSETS:
         yield f"{offset:+g}", only(base + offset)
+
+
+_LARGEST = torch.finfo(torch.float32).max
+_LEAST = 1e-30  # smaller elements are judged by absolute error
+_ULP = 2.0**-23
+_OF_PYTORCH, _OF_CARRIED, _OF_ULP = 8, 8, 64
+"""Accepted multiples of each; eight partial sums of 512 terms, a legitimate order, lose up to 64 ulps."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Excess:
+    """An error.
+
+    Attributes:
+        error: the largest, relative to the size of its element.
+        fits: whether every element's error is within the limit.
+    """
+
+    error: float
+    fits: bool
+
+
+class Limit:
+    """The error limit for some operand.
+
+    Args:
+        function: what is computed.
+        x: the operand, of float32.
+    """
+
+    def __init__(self, function: Function, x: torch.Tensor) -> None:
+        self._reference = function(x.double())
+        own = self._relative(function(x))
+        carried = torch.zeros_like(own)
+        generator = torch.Generator().manual_seed(1)
+        for _ in range(8):
+            sign = torch.randint(0, 2, x.shape, generator=generator) * 2 - 1
+            carried = carried.maximum(self._relative(function(x.double() * (1 + sign * _ULP))))
+        self.pytorch = float(own.max())
+        self._allowed = _OF_PYTORCH * self.pytorch + _OF_CARRIED * carried + _OF_ULP * _ULP
+
+    def excess(self, found: torch.Tensor) -> Excess:
+        """The error of a result."""
+        error = self._relative(found)
+        return Excess(float(error.max()), bool((error <= self._allowed).all()))
+
+    def _relative(self, found: torch.Tensor) -> torch.Tensor:
+        """Relative error of each element; 0 if float32 cannot represent the result, or there is none."""
+        counts = self._reference.abs() < _LARGEST / 4
+        error = (found.double() - self._reference).abs() / self._reference.abs().clamp(min=_LEAST)
+        return torch.where(counts, error.nan_to_num(nan=math.inf), 0.0)
+
+
+def measured(runtime: str, name: str) -> list[tuple[str, ...]]:
+    """A table row for each scale and offset."""
+    case = CASES[name]
+    model = model_of(case)
+    alone = opened(runtime, model)
+    is_refused = bool(refused(model, runtime))
+    make_stable(model, runtime)
+    as_run = opened(runtime, model)
+    rows = []
+    for label, x in inputs(case):
+        limit = Limit(case.function, x)
+        before, after = limit.excess(alone(x)), limit.excess(as_run(x))
+        if before.fits and after.fits:
+            verdict = "as PyTorch"
+        elif is_refused:
+            verdict = "refused"
+        else:
+            verdict = "mended" if after.fits else "worse"
+        figures = (limit.pytorch, before.error, after.error)
+        rows.append((runtime, name, label, *(f"{each:.1e}" for each in figures), verdict))
+    return rows
+
+
+def model_of(case: Case) -> onnx_ir.Model:
+    """A model that consists of the operator only."""
+    shape = list(case.shape)
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    if case.operator == "variance":
+        nodes = [
+            helper.make_node("ReduceMean", ["x", "axes"], ["m"], keepdims=1),
+            helper.make_node("Sub", ["x", "m"], ["c"]),
+            helper.make_node("Mul", ["c", "c"], ["s"]),
+            helper.make_node("ReduceMean", ["s", "axes"], ["y"], keepdims=1),
+        ]
+        names = ["axes"]
+    elif case.operator == "Swish":  # capture writes it as a product with the sigmoid
+        nodes = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Mul", ["x", "s"], ["y"])]
+        names = []
+    else:
+        names = [f"c{at}" for at in range(len(case.constants))]
+        nodes = [helper.make_node(case.operator, ["x", *names], ["y"], **case.attributes)]
+    held = [
+        helper.make_tensor(
+            name,
+            TensorProto.INT64 if each.dtype == torch.int64 else TensorProto.FLOAT,
+            each.shape,
+            each.reshape(-1).tolist(),
+        )
+        for name, each in zip(names, case.constants, strict=True)
+    ]
+    result = case.function(torch.zeros(shape))
+    returned = helper.make_tensor_value_info("y", TensorProto.FLOAT, list(result.shape))
+    graph = helper.make_graph(nodes, "operator", [given], [returned], held)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    return onnx_ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+def opened(runtime: str, model: onnx_ir.Model) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Load the model in the runtime."""
+    row = executor_table.row_of(runtime)
+    assert row is not None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "operator.onnx"
+        onnx.save(onnx_ir.to_proto(model), path)
+        call = executor_table.module_of(row).open_file(path, 1)
+    return lambda x: torch.from_numpy(call([x.numpy()])[0].copy())

@@ -1,1 +1,0 @@
-"""Numerical accuracy of the operators of each runtime."""
