@@ -165,6 +165,7 @@ def test_a_peer_that_raises_is_a_row_and_the_others_go_on(tmp_path: Path) -> Non
     assert bad.reason.startswith("ValueError: no peer named 'tensorrt'")
 
 
+@pytest.mark.nightly
 def test_openvino_computes_in_the_precision_of_the_case(tmp_path: Path) -> None:
     pytest.importorskip("openvino", reason="the peer openvino needs it")
     errors = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,14 +10,13 @@ import pytest
 from torchrlopt import _C
 from torchrlopt.agent.observation import observe
 from torchrlopt.env import OUTCOMES, REWARDS
-from torchrlopt.errors import EnvError, SearchError
+from torchrlopt.errors import EnvError
 from torchrlopt.substitutions import load_library
 from training.device.prices import cost_of, typical_prices
 from training.episodes.answers import Answers, MeasuredEnv
 from training.graphs.curriculum import USUAL, sample_graph
 from training.graphs.fingerprint import fingerprint
 from training.papers.measuring.asking import FREE, ORDERS, Belief, Row, Space, ask, by_belief, of_space, ratio
-from training.papers.measuring.spaces import fastest_of, regret, told_of
 from training.papers.measuring.subjects import QUICK, SUBJECTS
 
 COST = cost_of(typical_prices("eager"))
@@ -28,7 +26,7 @@ COST = cost_of(typical_prices("eager"))
 def space() -> Space:
     """That of two branches that become one convolution, or do not."""
     graph = sample_graph(75, split="test", progress=0.1, sizes=USUAL).graph
-    return Space.whole(graph, load_library(), COST, 1_000)
+    return Space.pool(graph, load_library(), COST, 1_000)
 
 
 def order_of(row: Row, space: Space, times: Sequence[float]) -> list[int]:
@@ -45,29 +43,6 @@ def test_a_machine_that_changes_its_speed_is_asked_again() -> None:
     assert list(speeds) == []
     firsts = iter([1.0, 1.5, 1.2, 1.8, 1.7, 2.6, 4.0])  # never agree: those count that differ least
     assert ratio(lambda: 1.0, lambda: next(firsts)) == pytest.approx(2 / (1.8 + 1.7))
-
-
-def test_a_space_is_closed_whatever_the_way_and_the_kind_of_step(space: Space) -> None:
-    keys = list(map(fingerprint, space.graphs))
-    assert len(set(keys)) == len(keys) > 50
-    for place, steps in enumerate(space.steps):
-        assert fingerprint(_C.replay(space.graphs[0], load_library(), steps)) == keys[place]
-    answers = Answers(dict.fromkeys(keys, 1.0), load_library().names)
-    # Read from text, nodes may have other numbers, and merges put what they join in another order.
-    graph = _C.parse_graph(space.graphs[0].text())
-    rng = random.Random(0)
-    for has_macros in (False, True):
-        env = MeasuredEnv(graph, load_library(), COST, answers, max_steps=25, has_macros=has_macros)
-        for _ in range(100):
-            env.reset([0], [{}])
-            while count := len(env.hashes_after(0)):
-                env.step([rng.randrange(count)])
-    assert len(answers.asked) > len(keys) / 2
-
-
-def test_more_graphs_than_allowed_are_an_error(space: Space) -> None:
-    with pytest.raises(SearchError, match="at most 20"):
-        Space.whole(space.graphs[0], load_library(), COST, 20)
 
 
 def test_a_fingerprint_sees_operators_weights_and_wiring_but_no_order() -> None:
@@ -209,29 +184,6 @@ def test_a_machine_unlike_its_prices_is_learnt_from_few_measurements(space: Spac
     asked_all = of_space(by_belief(space, COST, np.random.default_rng(0)), space)
     order = order_of(asked_all, space, times.tolist())
     assert times[order[:15]].min() <= np.sort(times)[1]
-
-
-def test_of_equal_graphs_none_is_slower_than_the_fastest() -> None:
-    rng = np.random.default_rng(0)
-    regrets = []
-    for seed in range(20):
-        found = {"ratios": np.exp(0.02 * rng.standard_normal((50, 2, 20))).tolist()}
-        regrets.append(regret(rng.permutation(50).tolist(), found, seed).mean())
-    assert abs(np.mean(regrets)) < 0.004, "the luckiest of many is no reference"
-
-
-def test_the_regret_is_that_of_the_choice_by_other_calls() -> None:
-    # The second graph is told to be fastest, and is not; the third is, which nobody is told.
-    ratios = [[[2.0] * 4, [2.0] * 4] for _ in range(9)]
-    ratios[1] = [[0.5] * 4, [1.5] * 4]
-    ratios[2] = [[0.8] * 4, [0.9] * 4]
-    found = {"ratios": ratios}
-    assert fastest_of(found) == 1
-    slower = regret([0, 2, 1], found, 0)
-    assert slower[:3] == pytest.approx([2.0 / 1.5 - 1, 0.9 / 1.5 - 1, 0.0])
-    assert slower.tolist() == pytest.approx([*slower[:3], *[slower[2]] * 6])
-    ratios[3] = []
-    assert told_of(found, 0)[3] > 5, "what an executor does not run is no choice"
 
 
 class Told(Answers):

@@ -51,6 +51,7 @@ def test_an_agent_is_measured_in_the_course_of_a_run() -> None:
     assert (found["updates"], len(found["gains"])) == ([0, 1], 2)
 
 
+@pytest.mark.nightly
 def test_cores_are_compared(tmp_path: Path) -> None:
     runs = core_runs(Scale(0.001, 1))
     make_all(list(runs.values()), Workplace(tmp_path))

@@ -26,8 +26,7 @@ from training.papers.measuring.efficiency import (
     true_fastest,
     true_time,
 )
-from training.papers.measuring.measurements import LEARNERS
-from training.papers.measuring.spaces import FAILED
+from training.papers.measuring.measurements import FAILED, LEARNERS
 from training.papers.measuring.subjects import QUICK, SUBJECTS
 from training.papers.runner import Work
 
@@ -80,7 +79,13 @@ def test_a_graph_that_the_executor_refuses_is_told_as_slow() -> None:
     assert machine.best_after(4)["text"] == graph.text()
 
 
-@pytest.mark.parametrize("row", DEMAND_ROWS)
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, marks=[pytest.mark.nightly] if row in ("random_macros", "wm", "wm_plus") else [])
+        for row in DEMAND_ROWS
+    ],
+)
 def test_every_row_measures_within_its_budget_and_its_choice_can_be_timed_again(
     row: str, tmp_path: Path
 ) -> None:

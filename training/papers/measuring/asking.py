@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from torchrlopt import _C
-from torchrlopt.errors import SearchError
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.machine.profiling import Source
 from torchrlopt.machine.profiling.garbage import no_garbage_collection
@@ -123,24 +122,6 @@ class Space:
     steps: list[Steps]
 
     @classmethod
-    def whole(cls, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, most: int) -> Space:
-        """All graphs reachable by substitutions, in breadth-first order.
-
-        Raises:
-            SearchError: there are more than `most`.
-        """
-        around = Around(graph, library, cost)
-        known: dict[str, tuple[_C.Graph, Steps]] = {fingerprint(graph): (graph, [])}
-        todo: collections.deque[Steps] = collections.deque([[]])
-        while todo:
-            for after, taken in around.after(todo.popleft()):
-                if known.setdefault(fingerprint(after), (after, taken))[1] is taken:
-                    todo.append(taken)
-                if len(known) > most:
-                    raise SearchError("substitutions lead to more graphs", expected=f"at most {most}")
-        return cls(*map(list, zip(*known.values(), strict=True)))
-
-    @classmethod
     def pool(cls, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, size: int) -> Space:
         """A pool of graphs around the cheapest ones.
 
@@ -212,13 +193,6 @@ def best_first(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, rng: np
                 heapq.heappush(frontier, ((yield after), next(order), taken))
 
 
-def at_random(space: Space, cost: _C.CostModel, rng: np.random.Generator) -> Order:
-    """The first graph, then the others in random order."""
-    yield 0
-    for place in rng.permutation(len(space.graphs) - 1):
-        yield int(place) + 1
-
-
 def by_price(space: Space, cost: _C.CostModel, rng: np.random.Generator) -> Order:
     """In ascending order of price, with ties in random order."""
     prices = np.array([round(float(cost.metrics(graph)["time_us"]), 3) for graph in space.graphs])
@@ -260,7 +234,6 @@ FREE: Mapping[str, Callable[[_C.Graph, _C.Library, _C.CostModel, np.random.Gener
     "best_first": best_first,
 }
 ORDERS: Mapping[str, Callable[[Space, _C.CostModel, np.random.Generator], Order]] = {
-    "random": at_random,
     "price": by_price,
     "belief": by_belief,
 }

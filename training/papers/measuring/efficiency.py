@@ -24,6 +24,7 @@ from training.papers.experiment import Data, Experiment, Results, Runs, Shown, f
 from training.papers.measuring.asking import (
     EXPANSIONS,
     FREE,
+    HOW,
     MOST_STEPS,
     MOST_TRIES,
     ORDERS,
@@ -34,6 +35,7 @@ from training.papers.measuring.asking import (
     ratios,
 )
 from training.papers.measuring.measurements import (
+    FAILED,
     LEARNERS,
     LEAST_UPDATES,
     TITLES,
@@ -44,13 +46,8 @@ from training.papers.measuring.measurements import (
     tests_of,
     train_by,
 )
-from training.papers.measuring.spaces import (
-    FAILED,
-    TOGETHER,
-    told_of_space,
-)
 from training.papers.measuring.subjects import QUICK, STACKS, SUBJECTS
-from training.papers.runner import EXECUTORS, Result, Run, Scale, Work, Workplace, kind
+from training.papers.runner import EXECUTORS, Result, Run, Scale, Work, Workplace, kind, measured
 from training.papers.stats import percent_text
 
 DEMAND_ROWS = (*FREE, "price", "belief", *LEARNERS)
@@ -59,6 +56,7 @@ DEMAND_PAIRS = (
     ("mf", "random_macros"), ("mf", "price"), ("wm", "random_play"), ("wm", "mf"),
     ("wm_plus", "random_play"), ("wm_plus", "mf"), ("belief", "price"),
 )  # fmt: skip
+TOGETHER = 40  # graphs that are kept lowered at the same time
 AGAIN = 2  # extra blocks for the fastest graph so far: the minimum of many noisy times is biased
 _POOL = 2.0  # graphs in the pool per allowed measurement
 _EPISODES = 2.0  # episodes per measurement, at most: episodes that end with known graphs measure nothing
@@ -112,6 +110,11 @@ class OnDemand(Answers):
             return float(np.median(found))
         except RlOptError:
             return FAILED
+
+
+def told_of_space(subject: str, executor: str, **others: Any) -> str:
+    """Everything that measured times of a subject's graphs depend on."""
+    return f"{measured(executor=executor)} {HOW} {SUBJECTS[subject]}"
 
 
 def demand_config(row: str, subject: str, seed: int, most: int) -> Config:

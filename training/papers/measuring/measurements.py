@@ -1,7 +1,8 @@
 """The dissertation's question with measured latency as the reward: how many measurements does a row need?
 
-Here every graph of the space was measured once, so that all rows see the same times and the fastest graph is
-known; `efficiency` covers other spaces.
+In the committed results of `measurements` every graph of ten small spaces was measured once, so that all rows
+saw the same times and the fastest graph was known. It is only drawn: `efficiency` asks the same on graphs
+that leave something to be found, and what it shares with `measurements` is here.
 """
 
 from __future__ import annotations
@@ -17,29 +18,13 @@ from matplotlib.figure import Figure
 
 from torchrlopt import _C
 from training.config import Config
-from training.device.prices import cost_of, typical_prices
+from training.device.prices import typical_prices
 from training.dream_trainer import RANDOM_UPDATES
 from training.episodes.answers import Answers
-from training.papers.experiment import Data, Experiment, Results, Runs, Shown, frame, lines
-from training.papers.measuring.asking import (
-    FREE,
-    ORDERS,
-    Floats,
-    ask,
-    of_space,
-)
-from training.papers.measuring.spaces import (
-    FAILED,
-    fastest_of,
-    rebuilt,
-    regret,
-    space,
-    told_of,
-    true_of,
-)
-from training.papers.measuring.subjects import BLOCKS, QUICK
-from training.papers.runner import EXECUTORS, Result, Run, Scale, Work, Workplace, kind, priced
-from training.papers.stats import compared, percent_text
+from training.papers.experiment import Data, Shown, frame, lines, recorded
+from training.papers.measuring.asking import Floats
+from training.papers.measuring.subjects import QUICK
+from training.papers.stats import compared
 from training.train import trainer_of
 
 #: Rows trained on measured times: arguments in addition to those of every run on one graph; 16 episodes per
@@ -49,10 +34,8 @@ LEARNERS: Mapping[str, Mapping[str, Any]] = {
     "wm": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
     "wm_plus": {"model_batches": 20, "dream_batch": 128, "dream_updates": 5},
 }
+FAILED = 10.0  # time of a graph that the executor does not run, as a share of the first one's
 LEAST_UPDATES = RANDOM_UPDATES + 2  # a world model's random updates, and two in which it learns
-#: A row of the committed results that is not made any more: `belief` with the predictions of networks, fitted
-#: to earlier measurements, instead of prices as the prior mean.
-FORETOLD = "foretold"
 TITLES: Mapping[str, str] = {
     "random": "any order",
     "random_play": "random play, single steps",
@@ -60,17 +43,13 @@ TITLES: Mapping[str, str] = {
     "best_first": "best first, measured",
     "price": "top k by price",
     "belief": "model of prices",
-    FORETOLD: "the same, pre-trained",
+    "foretold": "the same, pre-trained",  # `belief` with the predictions of networks as the prior mean
     "mf": "MF",
     "wm": "WM",
     "wm_plus": "WM+",
 }
-ROWS = ("random", "price", "best_first", "belief", *LEARNERS)
-BUDGETS = (1, 3, 10, 30, 100, 300)
 COMPARED_AT, CLOSE = (30, 100), 0.02
-PAIRS = (("wm", "mf"), ("wm_plus", "mf"), ("belief", "price"), (FORETOLD, "belief"))
-#: Updates of a full training; an update of "wm" and "wm_plus" takes longer.
-UPDATES = {"mf": 400, "wm": 120, "wm_plus": 120}
+PAIRS = (("wm", "mf"), ("wm_plus", "mf"), ("belief", "price"), ("foretold", "belief"))
 
 Key = ["row", "graph", "executor", "seed"]
 
@@ -80,128 +59,15 @@ def learner_config(row: str, subject: str, seed: int, **given: Any) -> Config:
     return Config.of_row(row, graph=subject, seed=seed, **given, **LEARNERS[row])
 
 
-def train_by(
-    config: Config, executor: str, graph: _C.Graph, machine: Answers, most: int | None = None
-) -> int:
+def train_by(config: Config, executor: str, graph: _C.Graph, machine: Answers, most: int) -> int:
     """Train a row on measured times until it has made enough measurements; returns its number of steps."""
     with tempfile.TemporaryDirectory() as folder:
         given: dict[str, Any] = {"prices": typical_prices(executor), "graph": graph, "answers": machine}
         trainer = trainer_of(config, Path(folder), **given)
         for _ in trainer.updates():
-            if most is not None and len(machine.asked) >= most:
+            if len(machine.asked) >= most:
                 break
     return trainer.real_steps
-
-
-@kind(lambda executor, **others: priced(executor=executor))
-def asking(work: Work, row: str, subject: str, executor: str, seed: int, updates: int) -> Result:
-    """Let one row measure graphs of a space, without a limit: their positions, each once, in order.
-
-    Args:
-        work: needs the space.
-        row: one of `ROWS`.
-        subject: whose space it is.
-        executor: ran the graphs.
-        seed: of the row, and of the calls that make up each measurement.
-        updates: of a trained row.
-    """
-    found = work.needed[0]
-    machine = Answers(dict(zip(found["keys"], told_of(found, seed).tolist(), strict=True)), found["names"])
-    real_steps = 0
-    if row in LEARNERS:
-        config = learner_config(row, subject, seed, updates=updates, max_steps=25)
-        real_steps = train_by(config, executor, _C.parse_graph(found["first"]), machine)
-    else:
-        known, cost = rebuilt(found), cost_of(typical_prices(executor))
-        rng = np.random.default_rng(seed)
-        if row in FREE:
-            asked = FREE[row](known.graphs[0], machine.library(), cost, rng)
-        else:
-            asked = of_space(ORDERS[row](known, cost, rng), known)
-        ask(asked, machine, len(known.graphs))
-    places = {key: place for place, key in enumerate(found["keys"])}
-    return {"order": [places[key] for key in machine.asked], "real_steps": real_steps}
-
-
-def _space_runs(scale: Scale) -> dict[tuple[str, str], Run]:
-    is_small = scale.share < 0.05
-    return {
-        (subject, executor): space(subject=subject, executor=executor, blocks=2 if is_small else 8)
-        for subject in ([QUICK] if is_small else BLOCKS)
-        for executor in EXECUTORS
-    }
-
-
-def _asking_runs(scale: Scale, place: Workplace) -> Runs:
-    """By ("space", subject, executor), and by row, subject, executor and seed."""
-    spaces = _space_runs(scale)
-    found: dict[Any, Run] = {("space", *key): run for key, run in spaces.items()}
-    for row in ROWS:
-        updates = scale.steps(UPDATES[row], LEAST_UPDATES) if row in LEARNERS else 0
-        for (subject, executor), run in spaces.items():
-            for seed in range(scale.seeds):
-                given = {"subject": subject, "executor": executor, "seed": seed, "updates": updates}
-                found[row, subject, executor, seed] = asking(run, row=row, **given)
-    return found
-
-
-def _asking_data(results: Results, scale: Scale) -> Data:
-    spaces = {key[1:]: each for key, each in results.items() if key[0] == "space"}
-    asked = {key: each for key, each in results.items() if key[0] != "space"}
-    rows, every = [], []
-    for key, each in asked.items():
-        slower = regret(each["order"], spaces[key[1:3]], key[3])
-        rows += [(*key, n, float(slower[n - 1]), each["real_steps"]) for n in BUDGETS if n <= len(slower)]
-        every += [(*key, n, float(slower[min(n, len(slower)) - 1])) for n in BUDGETS]
-        far = np.nonzero(slower > CLOSE)[0]
-        # A row cannot know that it has reached a level: only the last arrival counts.
-        needed = int(far[-1]) + 2 if len(far) else 1
-        asked[key]["needed"] = needed if needed <= len(slower) else np.inf
-    means = frame(every, *Key, "measurements", "slower").groupby(
-        ["row", "executor", "measurements", "graph"], sort=False
-    )
-    told = means["slower"].mean().groupby(["row", "executor", "measurements"], sort=False).agg(list)
-    reached = []
-    for row in ROWS:
-        for executor in EXECUTORS:
-            needed = [each["needed"] for key, each in asked.items() if (key[0], key[2]) == (row, executor)]
-            reached.append(
-                (row, executor, float(np.median(needed)), int(np.isfinite(needed).sum()), len(needed))
-            )
-    about = []
-    for key, found in spaces.items():
-        true, told_once = true_of(found), told_of(found, 0)
-        fastest = true[fastest_of(found)]
-        last = true[int(np.argmin(told_once))] / fastest - 1
-        noise = float(np.median(np.abs(told_once / true - 1)))
-        sizes = (len(true), len(found["names"]), found["first_us"] / 1e3)
-        about.append((*key, *sizes, fastest, true.max(), noise, last, len(found["reasons"])))
-    graphs = {
-        row: float(np.mean([len(each["order"]) for key, each in asked.items() if key[0] == row]))
-        for row in LEARNERS
-    }
-    main = frame(rows, *Key, "measurements", "slower_than_fastest", "real_steps")
-    texts = frame(
-        [(*key, percent_text(each)) for key, each in told.items()],
-        "row",
-        "executor",
-        "measurements",
-        "slower",
-    )
-    columns = (
-        "graph", "executor", "graphs", "substitutions", "first_ms", "fastest", "slowest", "noise",
-        "all_measured",
-        "failed",
-    )  # fmt: skip
-    return Data(
-        {
-            "": main,
-            "means": texts,
-            "reached": frame(reached, "row", "executor", "needed", "reached", "of"),
-            "spaces": frame(about, *columns),
-        },
-        {"graphs": graphs, "of_space": float(np.mean([len(each["keys"]) for each in spaces.values()]))},
-    )
 
 
 def percents(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
@@ -279,23 +145,16 @@ def _asking_shown(data: Data) -> Shown:
     return {"": drawn(data.main, "slower_than_fastest", "fastest")}, {
         "spaces": spaces.rename(columns=names),
         "tables": tables,
-        "tests": tests_of(
-            data.main,
-            "slower_than_fastest",
-            [pair for pair in PAIRS if {*pair} <= {*shown}],
-            COMPARED_AT,
-        ),
+        "tests": tests_of(data.main, "slower_than_fastest", PAIRS, COMPARED_AT),
         "trained": frame(trained, "row", "real steps", "graphs measured"),
         "random_episodes": RANDOM_UPDATES * config.groups * config.rollouts,
         "failed": FAILED,
     }
 
 
-MEASUREMENTS = Experiment(
+MEASUREMENTS = recorded(
     "Measurements that each row needs",
     "Parker 2021, section 5 (sample efficiency), with measured latencies as rewards",
-    _asking_runs,
-    _asking_data,
     _asking_shown,
     "measurements",
 )
