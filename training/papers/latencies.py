@@ -15,7 +15,6 @@ from scipy import stats
 
 from torchrlopt.errors import RlOptError
 from torchrlopt.machine.profiling import trace, variant
-from training.papers.compilers import peer_runs, peers_shown
 from training.papers.experiment import THEIRS, Data, Experiment, Results, Runs, Shown, bars, frame
 from training.papers.graphs import (
     BERT,
@@ -53,6 +52,16 @@ FORMS: tuple[Form, ...] = (
     (f"TASO's search, {LIBRARIES[OURS]}", "taso", OURS, STEPS, 0),
     (f"TASO's search, {LIBRARIES[TASO]}", "taso", TASO, STEPS, 0),
 )
+#: Other compilers with a CPU backend. They are in the committed results and not measured any more:
+#: `baselines.compare` measures those of today.
+PEERS = {
+    "eager": "PyTorch",
+    "tensorflow": "TensorFlow, Grappler",
+    "tensorflow_plain": "TensorFlow without Grappler",
+    "tvm": "TVM, not tuned",
+    "onnxruntime": "ONNX Runtime",
+    "torchrlopt": "ours, in eager PyTorch",
+}
 METRICS = ("predicted ms", "GFLOP", "memory MB", "launches", "measured ms")
 _WALK, _FIRST_SEED = 40, 7_000_000  # maximum random steps; a seed range that nothing else uses
 
@@ -145,7 +154,7 @@ def _call_mb(call: Callable[[], object]) -> float:
 
 
 def _latency_runs(scale: Scale, place: Workplace) -> Runs:
-    return {**_timed_runs(scale, EXECUTORS), **peer_runs(scale)}
+    return _timed_runs(scale, EXECUTORS)
 
 
 def _timed_runs(scale: Scale, executors: Sequence[str]) -> Runs:
@@ -166,11 +175,8 @@ def _ratio(form: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[float, flo
 
 
 def _latency_data(results: Results, scale: Scale) -> Data:
-    rows, peers = [], []
+    rows = []
     for (name, executor), result in results.items():
-        if executor == "peers":
-            peers += [(name, *each) for each in result["times"]]
-            continue
         base = next(each for each in result["forms"] if each["title"] == UNOPTIMISED)
         for each in result["forms"]:
             times = [
@@ -186,8 +192,7 @@ def _latency_data(results: Results, scale: Scale) -> Data:
         "graph", "executor", "form", "predicted_ms", "cpu_least_ms", "cpu_median_ms", "wall_least_ms",
         "wall_median_ms", "calls", "steps", "reason", "ratio", "ratio_low", "ratio_high",
     )  # fmt: skip
-    of_peers = frame(peers, "graph", "peer", "median_ms", "ratio", "ratio_q1", "ratio_q3", "reason")
-    return Data({"": frame(rows, *columns), "peers": of_peers})
+    return Data({"": frame(rows, *columns)})
 
 
 def _latencies_shown(data: Data) -> Shown:
@@ -233,8 +238,25 @@ def _latencies_shown(data: Data) -> Shown:
         "written": (1 / written).rename("times as fast").reset_index(),
         "inside": int(is_inside.sum()),
         "pairs": int(compared["ratio"].notna().sum()),
-        **peers_shown(data.frames["peers"]),
+        **(_peers_shown(data.frames["peers"]) if "peers" in data.frames else {"peers": None}),
     }
+
+
+def _peers_shown(times: pd.DataFrame) -> dict[str, Any]:
+    """A table of the other compilers, and those that failed."""
+
+    def text(row: Any) -> str:
+        if row.reason or np.isnan(row.ratio):
+            return "failed"
+        if row.peer == "eager":
+            return f"{row.median_ms:.3g} ms"
+        digits = ".2g" if row.ratio < 0.1 else ".2f"
+        return f"{row.ratio:{digits}} ({row.ratio_q1:{digits}} to {row.ratio_q3:{digits}})"
+
+    own = times.assign(text=[text(row) for row in times.itertuples()], graph=times["graph"].map(GRAPHS))
+    table = own.pivot(index="graph", columns="peer", values="text").reindex(own["graph"].unique())
+    failed = own[own["reason"] != ""][["graph", "peer", "reason"]]
+    return {"peers": table[list(PEERS)].rename(columns=PEERS).reset_index(), "failed": failed}
 
 
 def _memory_runs(scale: Scale, place: Workplace) -> Runs:
