@@ -155,6 +155,15 @@ CONVOLUTIONS: Table = {
     "bit": _convolutional(
         "BitForImageClassification", "BitConfig", _large, embedding_size=16, num_groups=4, **_STAGES
     ),
+    "efficientnet": _convolutional(
+        "EfficientNetForImageClassification",
+        "EfficientNetConfig",
+        _large,
+        image_size=64,
+        width_coefficient=0.25,
+        depth_coefficient=0.25,
+        hidden_dim=320,
+    ),
     "mobilenet_v1": _convolutional(
         "MobileNetV1ForImageClassification",
         "MobileNetV1Config",

@@ -58,7 +58,6 @@ _layers = partial(Architecture, "layers of torch.nn")
 _message_passing = partial(Architecture, "graph")
 
 WRITTEN: Table = {
-    "efficientnet": _convolutional(light.EfficientNet, _image),
     "ghostnet": _convolutional(light.GhostNet, _image),
     "shufflenet": _convolutional(light.ShuffleNet, _image),
     "densenet": _convolutional(other_convolutions.DenseNet, _image),

@@ -1,4 +1,4 @@
-"""Small: EfficientNet (Tan and Le 2019), GhostNet (Han et al. 2020), ShuffleNet v2 (Ma et al. 2018)."""
+"""Small: GhostNet (Han et al. 2020), ShuffleNet v2 (Ma et al. 2018)."""
 
 from __future__ import annotations
 
@@ -22,43 +22,6 @@ class Gate(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         mean = x.mean((2, 3), keepdim=True)
         return x * torch.sigmoid(self.expand(F.silu(self.reduce(mean))))
-
-
-class MbConv(nn.Module):
-    """Expand, depth-wise filter, gate, project; the input is added if the shapes match."""
-
-    def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int, expansion: int) -> None:
-        super().__init__()
-        wide = in_channels * expansion
-        self.branch = nn.Sequential(
-            *(norm_conv(in_channels, wide).append(nn.SiLU()) if expansion > 1 else ()),
-            *norm_conv(wide, wide, kernel, stride, groups=wide).append(nn.SiLU(inplace=True)),
-            Gate(wide, max(1, in_channels // 4)),
-            *norm_conv(wide, out_channels),
-        )
-        self.has_shortcut = stride == 1 and in_channels == out_channels
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.branch(x) if self.has_shortcut else self.branch(x)
-
-
-class EfficientNet(nn.Module):
-    """A narrow EfficientNet: images [B, 3, H, W] to logits [B, 10]."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.features = nn.Sequential(
-            *norm_conv(3, 16, 3, 2), nn.SiLU(),
-            MbConv(16, 8, 3, 1, 1), MbConv(8, 16, 3, 2, 6), MbConv(16, 16, 3, 1, 6),
-            MbConv(16, 24, 5, 2, 6), MbConv(24, 24, 5, 1, 6),
-            *norm_conv(24, 64), nn.SiLU(),
-        )  # fmt: skip
-        self.classifier = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(64, 10)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.classifier(self.features(x))
 
 
 class Ghost(nn.Module):

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from baselines.zoo.blocks import norm_conv
+
 
 class Fire(nn.Module):
     """A 1x1 squeeze, then 1x1 and 3x3 expansions side by side."""
@@ -76,9 +78,8 @@ def _norm_conv(
     stride: int = 1,
     groups: int = 1,
 ) -> list[nn.Module]:
-    conv = nn.Conv2d(in_channels, out_channels, kernel, stride, kernel // 2, groups=groups, bias=False)
-    norm = nn.BatchNorm2d(out_channels, eps=0.001)
-    return [conv, norm] if activation is None else [conv, norm, activation(inplace=True)]
+    layers = [*norm_conv(in_channels, out_channels, kernel, stride, groups, eps=0.001)]
+    return layers if activation is None else [*layers, activation(inplace=True)]
 
 
 class InvertedResidual(nn.Module):

@@ -9,12 +9,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
-def _norm_conv(
-    in_channels: int, out_channels: int, kernel: int, stride: int, padding: int, groups: int = 1
-) -> nn.Sequential:
-    conv = nn.Conv2d(in_channels, out_channels, kernel, stride, padding, groups=groups, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(out_channels))
+from baselines.zoo.blocks import norm_conv
 
 
 class RepVggBlock(nn.Module):
@@ -24,8 +19,8 @@ class RepVggBlock(nn.Module):
         super().__init__()
         same = in_channels == out_channels and stride == 1
         self.identity = nn.BatchNorm2d(in_channels) if same else None
-        self.dense = _norm_conv(in_channels, out_channels, 3, stride, padding=1)
-        self.pointwise = _norm_conv(in_channels, out_channels, 1, stride, padding=0)
+        self.dense = norm_conv(in_channels, out_channels, 3, stride)
+        self.pointwise = norm_conv(in_channels, out_channels, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.dense(x) + self.pointwise(x)
@@ -82,10 +77,9 @@ class MobileOneBlock(nn.Module):
         super().__init__()
         same = in_channels == out_channels and stride == 1
         self.identity = nn.BatchNorm2d(in_channels) if same else None
-        self.scale = _norm_conv(in_channels, out_channels, 1, stride, 0, groups) if kernel > 1 else None
+        self.scale = norm_conv(in_channels, out_channels, 1, stride, groups) if kernel > 1 else None
         self.convs = nn.ModuleList(
-            _norm_conv(in_channels, out_channels, kernel, stride, kernel // 2, groups)
-            for _ in range(num_branches)
+            norm_conv(in_channels, out_channels, kernel, stride, groups) for _ in range(num_branches)
         )
 
     def forward(self, x: Tensor) -> Tensor:
