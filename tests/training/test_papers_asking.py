@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -16,10 +16,18 @@ from training.device.prices import cost_of, typical_prices
 from training.episodes.answers import Answers, MeasuredEnv
 from training.graphs.curriculum import USUAL, sample_graph
 from training.graphs.fingerprint import fingerprint
+from training.papers.measuring import asking
 from training.papers.measuring.asking import FREE, ORDERS, Belief, Row, Space, ask, by_belief, of_space, ratio
 from training.papers.measuring.subjects import QUICK, SUBJECTS
 
 COST = cost_of(typical_prices("eager"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_searches() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asking, "EXPANSIONS", 300)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +164,7 @@ def test_a_pool_is_of_distinct_graphs_around_the_cheapest() -> None:
     assert len(set(keys)) == len(keys) == 60
     assert keys[0] == fingerprint(graph)
     costs = [float(COST.metrics(each)["time_us"]) for each in pool.graphs]
-    found = _C.search(graph, load_library(), COST, searcher="greedy", budget_ms=1e9, budget_steps=1_000)
+    found = _C.search(graph, load_library(), COST, searcher="greedy", budget_ms=1e9, budget_steps=300)
     assert min(costs) <= float(COST.metrics(found["graph"])["time_us"]) < costs[0]
     few = Space.pool(graph, load_library(), COST, 3)
     assert min(float(COST.metrics(each)["time_us"]) for each in few.graphs) == min(costs), "ends come first"

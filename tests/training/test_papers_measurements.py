@@ -15,7 +15,7 @@ from torchrlopt.substitutions import load_library
 from training.device.prices import cost_of, typical_prices
 from training.dream_trainer import RANDOM_UPDATES
 from training.graphs.fingerprint import fingerprint
-from training.papers.measuring import efficiency
+from training.papers.measuring import asking, efficiency
 from training.papers.measuring.asking import FREE, ask
 from training.papers.measuring.efficiency import (
     DEMAND_ROWS,
@@ -87,8 +87,9 @@ def test_a_graph_that_the_executor_refuses_is_told_as_slow() -> None:
     ],
 )
 def test_every_row_measures_within_its_budget_and_its_choice_can_be_timed_again(
-    row: str, tmp_path: Path
+    row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(asking, "EXPANSIONS", 300)
     budgets = (3, 30) if row in LEARNERS else (3, 6)
     if row in LEARNERS:
         assert demand_config(row, QUICK, 0, 30).updates > RANDOM_UPDATES, "a world model learns"

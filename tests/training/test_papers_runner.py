@@ -111,6 +111,7 @@ def test_several_are_made_at_once_and_needs_before(tmp_path: Path) -> None:
     assert [read(run, tmp_path)["found"] for run in runs] == [0.0, 2.0, 4.0]
 
 
+@pytest.mark.nightly
 def test_what_waits_is_not_begun_after_a_failure(tmp_path: Path) -> None:
     several = [failing(out=str(tmp_path), number=number) for number in range(24)]
     with pytest.raises(OSError, match="on purpose"):

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pandas as pd
+from matplotlib.figure import Figure
+
+from baselines.shared.tables import markdown
 from torchrlopt.plan.search import Plan
 from training.scores.evaluate import Score
 from training.trainer import read_log
@@ -32,18 +36,16 @@ def write(
         The report's path.
     """
     has_curves = _plot_training(folder)
-    _plot_scores(folder, plans)
+    costs = pd.DataFrame({each: [plan.cost_after_ms for plan in mine] for each, mine in plans.items()})
+    _plot_scores(folder, 100 * (costs.div(costs["greedy"], axis="index") - 1))
+    before = [plan.cost_before_ms for plan in plans["greedy"]]
+    ratios = costs.div(before, axis="index").set_axis(list(names))
+    ratios.loc["geometric mean"] = [scores[each].ratio for each in plans]
     lines = ["# Training report", ""]
     if has_curves:
         lines += ["![training](training.png)", ""]
     lines += ["![scores](scores.png)", "", "Cost after / cost before, by graph:", ""]
-    searchers = list(plans)
-    lines += ["| graph | " + " | ".join(searchers) + " |", "|---" * (len(searchers) + 1) + "|"]
-    for i, name in enumerate(names):
-        ratios = [plans[each][i].cost_after_ms / plans[each][i].cost_before_ms for each in searchers]
-        lines.append(f"| {name} | " + " | ".join(f"{ratio:.4f}" for ratio in ratios) + " |")
-    means = " | ".join(f"{scores[each].ratio:.4f}" for each in searchers)
-    lines += [f"| geometric mean | {means} |", ""]
+    lines += [markdown(ratios.map("{:.4f}".format).rename_axis("graph").reset_index()), ""]
     path = folder / "REPORT.md"
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
@@ -51,41 +53,23 @@ def write(
 
 def _plot_training(folder: Path) -> bool:
     """One panel per curve; returns False if nothing was logged."""
-    from matplotlib.figure import Figure
-
-    series = {name: line for name, line in read_log(folder).items() if name in CURVES}
-    if not series:
+    log = pd.DataFrame({name: dict(line) for name, line in read_log(folder).items() if name in CURVES})
+    if log.empty:
         return False
-    rows = (len(series) + 2) // 3
-    figure = Figure(figsize=(12, 2.6 * rows), layout="constrained")
-    panels = figure.subplots(rows, 3, squeeze=False).flatten()
-    for panel in panels[len(series) :]:
-        panel.axis("off")
-    for panel, (name, line) in zip(panels, series.items(), strict=False):
-        updates, values = zip(*line, strict=True)
-        panel.plot(updates, values, linewidth=0.5, alpha=0.5)
-        smooth = [
-            sum(values[max(0, i - SMOOTHING) : i + 1]) / len(values[max(0, i - SMOOTHING) : i + 1])
-            for i in range(len(values))
-        ]
-        panel.plot(updates, smooth, linewidth=1.2)
-        panel.set_title(name, fontsize=9)
-        panel.set_xlabel("update", fontsize=8)
+    smooth = log.sort_index().rolling(SMOOTHING, min_periods=1).mean()
+    figure = Figure(figsize=(12, 2.6 * -(-log.shape[1] // 3)), layout="constrained")
+    for place, name in enumerate(log, 1):
+        panel = figure.add_subplot(-(-log.shape[1] // 3), 3, place)
+        log[name].dropna().plot(ax=panel, linewidth=0.5, alpha=0.5)
+        smooth[name].dropna().plot(ax=panel, linewidth=1.2, title=name, xlabel="update")
     figure.savefig(folder / "training.png", dpi=110)
     return True
 
 
-def _plot_scores(folder: Path, plans: Mapping[str, Sequence[Plan]]) -> None:
+def _plot_scores(folder: Path, against: pd.DataFrame) -> None:
     """Cost of every searcher relative to greedy's, graph by graph, sorted."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(7, 4), layout="constrained")
-    panel = figure.subplots()
-    for name, mine in plans.items():
-        pairs = zip(mine, plans["greedy"], strict=True)
-        ratios = sorted(100 * (plan.cost_after_ms / other.cost_after_ms - 1) for plan, other in pairs)
-        panel.plot(range(1, len(ratios) + 1), ratios, marker=".", linewidth=1, label=name)
-    panel.set_xlabel("test graphs, sorted")
-    panel.set_ylabel("cost against greedy's, %")
-    panel.legend(fontsize=8)
+    against.apply(lambda column: column.sort_values(ignore_index=True)).plot(
+        ax=figure.subplots(), marker=".", xlabel="test graphs, sorted", ylabel="cost against greedy's, %"
+    )
     figure.savefig(folder / "scores.png", dpi=110)
