@@ -55,7 +55,6 @@ def _graphs(batch: int) -> Arguments:
 
 _convolutional = partial(Architecture, "convolutional")
 _layers = partial(Architecture, "layers of torch.nn")
-_message_passing = partial(Architecture, "graph")
 
 WRITTEN: Table = {
     "ghostnet": _convolutional(light.GhostNet, _image),
@@ -81,11 +80,8 @@ WRITTEN: Table = {
     "transformer_encoder": _layers(layers.Encoder, _padded),
     "multihead_attention": _layers(layers.Attends, tensors(x=(7, 16), keys=(5, 10), values=(5, 12))),
     "dlrm": _layers(layers.Recommender, _clicks),
-    "gcn": _message_passing(message_passing.gcn, _graph),
-    "gat": _message_passing(message_passing.gat, _graph),
-    "gat_v2": _message_passing(message_passing.gat_v2, _graph),
-    "sage": _message_passing(message_passing.sage, _graph),
-    "gin": _message_passing(message_passing.gin, _graph),
-    "graph_conv": _message_passing(message_passing.graph_conv, _graphs),
-    "graph_transformer": _message_passing(message_passing.graph_transformer, _graph),
+    **{
+        name: Architecture("graph", make, _graphs if name == "graph_conv" else _graph)
+        for name, make in message_passing.NETWORKS.items()
+    },
 }

@@ -80,13 +80,6 @@ class Row:
         return float(q1), float(median), float(q3)
 
 
-def measure_model(
-    cases: Sequence[Case], settings: Settings, caches: Path, on_progress: Callable[[str], None]
-) -> list[Row]:
-    """Measure the peers of one model against each other; see `measure_models`."""
-    return next(measure_models([cases], settings, caches, on_progress))
-
-
 def measure_models(
     groups: Sequence[Sequence[Case]], settings: Settings, caches: Path, on_progress: Callable[[str], None]
 ) -> Iterator[list[Row]]:

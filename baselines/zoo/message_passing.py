@@ -46,36 +46,19 @@ def _mlp(in_channels: int, out_channels: int) -> nn.Sequential:
     )  # fmt: skip
 
 
-def gcn() -> nn.Module:
-    """Kipf and Welling 2017."""
-    return TwoLayers(geometric.GCNConv)
-
-
-def gat() -> nn.Module:
-    """Velickovic et al. 2018: attention over neighbours."""
-    return TwoLayers(lambda i, o: geometric.GATConv(i, o // 4, heads=4))
-
-
-def gat_v2() -> nn.Module:
-    """Brody et al. 2022."""
-    return TwoLayers(lambda i, o: geometric.GATv2Conv(i, o, heads=2, concat=False))
-
-
-def sage() -> nn.Module:
-    """Hamilton et al. 2017: the mean of the neighbours."""
-    return TwoLayers(geometric.SAGEConv)
-
-
-def gin() -> nn.Module:
-    """Xu et al. 2019: a sum over the neighbours, and an MLP."""
-    return TwoLayers(lambda i, o: geometric.GINConv(_mlp(i, o), train_eps=True))
-
-
-def graph_conv() -> nn.Module:
-    """Morris et al. 2019, pooled over each graph."""
-    return Pooled(geometric.GraphConv)
-
-
-def graph_transformer() -> nn.Module:
-    """Shi et al. 2021."""
-    return TwoLayers(lambda i, o: geometric.TransformerConv(i, o // 2, heads=2))
+#: Networks by name. With `Pooled` they take the graph of each node as well.
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "gcn": lambda: TwoLayers(geometric.GCNConv),  # Kipf and Welling 2017
+    "gat": lambda: TwoLayers(lambda i, o: geometric.GATConv(i, o // 4, heads=4)),  # Velickovic et al. 2018
+    "gat_v2": lambda: TwoLayers(  # Brody et al. 2022
+        lambda i, o: geometric.GATv2Conv(i, o, heads=2, concat=False)
+    ),
+    "sage": lambda: TwoLayers(geometric.SAGEConv),  # Hamilton et al. 2017: the mean of the neighbours
+    "gin": lambda: TwoLayers(  # Xu et al. 2019: a sum over the neighbours, and an MLP
+        lambda i, o: geometric.GINConv(_mlp(i, o), train_eps=True)
+    ),
+    "graph_conv": lambda: Pooled(geometric.GraphConv),  # Morris et al. 2019
+    "graph_transformer": lambda: TwoLayers(  # Shi et al. 2021
+        lambda i, o: geometric.TransformerConv(i, o // 2, heads=2)
+    ),
+}

@@ -24,7 +24,6 @@ from baselines.peers.measured import (
     Row,
     Settings,
     error_limit,
-    measure_model,
     measure_models,
     relative_error,
     together,
@@ -38,6 +37,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def case(peer: str, model: str = "ensemble_mlp") -> Case:
     return Case(model, peer, batch=1, dtype="float32", threads=1)
+
+
+def measure_model(cases: list[Case], settings: Settings, caches: Path) -> list[Row]:
+    return next(measure_models([cases], settings, caches, lambda phase: None))
 
 
 def test_relative_error() -> None:
@@ -87,7 +90,7 @@ def test_unknown_peer_is_refused(tmp_path: Path) -> None:
 
 def test_ratios_need_eager(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'eager' among the cases"):
-        measure_model([case("inductor")], Settings(), tmp_path, lambda phase: None)
+        measure_model([case("inductor")], Settings(), tmp_path)
 
 
 def test_models_that_compile_together_are_timed_one_by_one(tmp_path: Path) -> None:
@@ -156,7 +159,7 @@ def test_functions_alternate() -> None:
 
 def test_a_peer_that_raises_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
     cases = [case("eager"), case("tensorrt")]
-    good, bad = measure_model(cases, Settings(rounds=2, round_s=0.01), tmp_path, lambda phase: None)
+    good, bad = measure_model(cases, Settings(rounds=2, round_s=0.01), tmp_path)
     assert good.reason == ""
     assert good.ratios == (1.0, 1.0, 1.0)
     assert good.median_ms is not None
@@ -171,7 +174,7 @@ def test_openvino_computes_in_the_precision_of_the_case(tmp_path: Path) -> None:
     errors = {}
     for dtype in ("float32", "bfloat16"):
         own = [dataclasses.replace(case(peer, "ensemble_mlp"), dtype=dtype) for peer in ("eager", "openvino")]
-        ours = measure_model(own, Settings(rounds=2, round_s=0.01), tmp_path, lambda phase: None)[1]
+        ours = measure_model(own, Settings(rounds=2, round_s=0.01), tmp_path)[1]
         assert not ours.reason
         errors[dtype] = ours.max_error
     assert errors["float32"] < 1e-5 < errors["bfloat16"]
@@ -186,7 +189,7 @@ def test_a_failed_reference_costs_its_model_only(tmp_path: Path, monkeypatch: py
         return ask(self, do, **arguments)
 
     monkeypatch.setattr(Runner, "ask", refuse)
-    (found,) = measure_model([case("eager")], Settings(rounds=1, round_s=0.0), tmp_path, lambda phase: None)
+    (found,) = measure_model([case("eager")], Settings(rounds=1, round_s=0.0), tmp_path)
     assert isinstance(found, Row)
     assert found.reason == "MemoryError: float64 is too large"
     assert found.ratios is None
