@@ -170,14 +170,14 @@ def test_a_training_that_was_killed_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["all", "fig4.33"], "there is no experiment fig4.33"),
+        (["all", "fig4.33"], "no experiment named 'fig4.33'"),
         (["table6.2", "--minutes", "5"], "--graphs and --minutes are only for"),
         (["table6.2", "--graphs", "toy_bert"], "--graphs and --minutes are only for"),
         (["fig4.3", "--graphs", ","], "no graph given"),
-        (["fig6.3", "--collector", "in_process"], "there is no collector in_process"),
+        (["fig6.3", "--collector", "in_process"], "no collector named 'in_process'"),
         (["fig6.3", "--collector", "threads", "--ray", "10.0.0.1:6379"], "for --collector ray"),
         (["fig6.3", "--out", "/dev/null/runs"], "there can be no folder"),
-        (["fig4.3", "--graphs", "resnet18,nope"], "there is no graph nope"),
+        (["fig4.3", "--graphs", "resnet18,nope"], "no graph named 'nope'"),
         (["toy_bert", "fig4.3", "--graphs", "resnet50"], "toy_bert are of the toy BERT: add toy_bert"),
     ],
 )

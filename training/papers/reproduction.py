@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from baselines.shared.arguments import choose, one
 from torchrlopt.errors import RlOptError
 from torchrlopt.storage.files import write_whole
 from training.collectors.collector import KINDS
@@ -98,7 +99,10 @@ def draw(names: Sequence[str], data: Path, out: Path) -> Path:
     with lock(out, "report"):
         made = _made(data)
         for name in names:
-            text = section(name, EXPERIMENTS[name], load(name, data), _told(made.get(name, {})), out)
+            told = _told(made.get(name, {}))
+            if EXPERIMENTS[name].is_recorded:
+                told += "\nThat was an earlier version: this one only draws the results."
+            text = section(name, EXPERIMENTS[name], load(name, data), told, out)
             sections = _sections(path.read_text(encoding="utf-8")) if path.exists() else {}
             sections[name] = text
             order = [*EXPERIMENTS, *(name for name in sections if name not in EXPERIMENTS)]
@@ -150,10 +154,7 @@ def _command(name: str, scale: Scale, place: Workplace, has_seeds: bool) -> str:
 def main(
     experiments: Annotated[
         list[str],
-        typer.Argument(
-            help=f"What to reproduce: all, or some of {', '.join(EXPERIMENTS)}.",
-            callback=lambda given: _known(given, ("all", *EXPERIMENTS), "experiment"),
-        ),
+        typer.Argument(help=f"What to reproduce: all, or some of {', '.join(EXPERIMENTS)}."),
     ],
     full: Annotated[
         bool,
@@ -166,11 +167,7 @@ def main(
         int | None, typer.Option(min=1, help="Runs of each setting, with seeds 0, 1, ... [3, quick: 1]")
     ] = None,
     graphs: Annotated[
-        str,
-        typer.Option(
-            help=f"What rows are trained on, of {', '.join(TRAINABLE)}. [those of the share]",
-            callback=lambda given: ",".join(_known(_names(given), TRAINABLE, "graph")),
-        ),
+        str, typer.Option(help=f"What rows are trained on, of {', '.join(TRAINABLE)}. [those of the share]")
     ] = "",
     minutes: Annotated[float, typer.Option(min=0.1, help="Most of one training of a row.")] = MINUTES,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for CSV, PNG and REPORT.md.")] = Path(
@@ -184,17 +181,15 @@ def main(
         int, typer.Option(min=1, help="Runs at the same time; those that measure run alone.")
     ] = 1,
     collector: Annotated[
-        str,
-        typer.Option(
-            help=f"Workers of the distributed runs: {', '.join(_SEVERAL)}.",
-            callback=lambda given: _known([given], _SEVERAL, "collector")[0],
-        ),
+        str, typer.Option(help=f"Workers of the distributed runs: {', '.join(_SEVERAL)}.")
     ] = "processes",
     ray: Annotated[str, typer.Option(help="Address of a cluster, for the collector ray.")] = "",
 ) -> None:
     """Reproduce tables and figures of the papers."""
-    wanted = tuple(_names(graphs))
-    names = list(EXPERIMENTS) if "all" in experiments else list(dict.fromkeys(experiments))
+    names = choose(",".join(experiments), ("all", *EXPERIMENTS), "experiment", tuple(EXPERIMENTS))
+    names = list(EXPERIMENTS) if "all" in names else names
+    wanted = tuple(choose(graphs, TRAINABLE, "graph")) if graphs else ()
+    collector = one(collector, _SEVERAL, "collector")
     _refuse(names, wanted, minutes, collector, ray)
     scale = Scale(share or (1.0 if full else 0.01), seeds or (3 if full else 1), wanted, minutes)
     try:
@@ -221,17 +216,3 @@ def _refuse(names: Sequence[str], graphs: Sequence[str], minutes: float, collect
     of_bert = [name for name in names if EXPERIMENTS[name].is_of_bert]
     if graphs and of_bert and not {BERT, TINY} & set(graphs):
         raise typer.BadParameter(f"{', '.join(of_bert)} are of the toy BERT: add {BERT} to --graphs")
-
-
-def _names(given: str) -> list[str]:
-    """Split a comma-separated list and drop duplicates."""
-    if given and not given.strip(" ,"):
-        raise typer.BadParameter(f"no graph given; there are: {', '.join(TRAINABLE)}")
-    return list(dict.fromkeys(filter(None, (name.strip() for name in given.split(",")))))
-
-
-def _known(given: list[str], known: Sequence[str], kind: str) -> list[str]:
-    """Check names against those that are known."""
-    if unknown := [name for name in given if name not in known]:
-        raise typer.BadParameter(f"there is no {kind} {', '.join(unknown)}; there are: {', '.join(known)}")
-    return given
