@@ -147,7 +147,7 @@ def test_each_row_asks_for_every_graph_once(row: str, space: Space) -> None:
 
 @pytest.mark.parametrize("row", ["random_play", "random_macros"])
 def test_seeds_play_differently_and_one_seed_alike(row: str) -> None:
-    graph = SUBJECTS["darts_asymmetric_separable"].source().program.graph
+    graph = sample_graph(3, split="test", progress=0.4, sizes=USUAL).graph
 
     def first_graphs(seed: int) -> list[str]:
         asking = FREE[row](graph, load_library(), COST, np.random.default_rng(seed))
@@ -158,7 +158,7 @@ def test_seeds_play_differently_and_one_seed_alike(row: str) -> None:
 
 
 def test_a_pool_is_of_distinct_graphs_around_the_cheapest() -> None:
-    graph = SUBJECTS["darts_asymmetric_separable"].source().program.graph
+    graph = sample_graph(3, split="test", progress=0.4, sizes=USUAL).graph
     pool = Space.pool(graph, load_library(), COST, 60)
     keys = list(map(fingerprint, pool.graphs))
     assert len(set(keys)) == len(keys) == 60
