@@ -10,12 +10,10 @@ compute the same function.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from baselines.zoo import (
     extended,
@@ -29,51 +27,37 @@ from baselines.zoo import (
     taso,
     transformer,
 )
+from baselines.zoo.entries import Make, MakeInputs, ids, image
 from baselines.zoo.randomise import randomise
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """How to create one model and its inputs for a given batch size."""
-
-    make: Callable[[], nn.Module]
-    make_inputs: Callable[[int], Tensor]
+def _floats(*shape: int, axis: int = 0) -> MakeInputs:
+    """Random numbers of this shape for one input; the batch multiplies one of its sizes."""
+    return lambda batch: (torch.randn(*shape[:axis], batch * shape[axis], *shape[axis + 1 :]),)
 
 
-def _image(size: int = 224) -> Callable[[int], Tensor]:
-    return lambda batch: torch.randn(batch, 3, size, size)
-
-
-def _tokens(length: int, width: int) -> Callable[[int], Tensor]:
-    return lambda batch: torch.randn(batch, length, width)
-
-
-def _ids(vocabulary: int, length: int) -> Callable[[int], Tensor]:
-    return lambda batch: transformer.token_ids(vocabulary, batch, length)
-
-
-_ENTRIES: dict[str, _Entry] = {
-    "inception_v3": _Entry(inception.inception_v3, _image(299)),
-    "resnet18": _Entry(resnet.resnet18, _image()),
-    "resnet50": _Entry(resnet.resnet50, _image()),
-    "squeezenet1_1": _Entry(mobile.squeezenet1_1, _image()),
-    "bert_base": _Entry(transformer.bert_base, _ids(30522, 128)),
-    "resnext50_32x4d": _Entry(resnet.resnext50_32x4d, _image()),
-    "nasnet_a": _Entry(nasnet.nasnet_a, _image()),
-    "nasrnn": _Entry(taso.nasrnn, lambda batch: torch.randn(10, batch, 512)),
-    "vit_s16": _Entry(transformer.vit_s16, _image()),
-    "gpt2": _Entry(transformer.gpt2, _ids(50257, 64)),
-    "llama_gqa": _Entry(transformer.llama_gqa, _ids(32000, 64)),
-    "mobilenet_v3": _Entry(mobile.mobilenet_v3, _image()),
-    "repvgg_a0": _Entry(reparam.repvgg_a0, _image()),
-    "mobileone_s0": _Entry(reparam.mobileone_s0, _image()),
-    "bert_lora": _Entry(transformer.bert_lora, _ids(30522, 32)),
-    "linear_attention": _Entry(naive.linear_attention, _tokens(1024, 256)),
-    "moe_loop": _Entry(naive.moe_loop, _tokens(32, 256)),
-    "heads_loop": _Entry(naive.heads_loop, _tokens(32, 384)),
-    "ensemble_mlp": _Entry(naive.ensemble_mlp, lambda batch: torch.randn(32 * batch, 128)),
+_ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
+    "inception_v3": (inception.InceptionV3, image(299)),
+    "resnet18": (resnet.resnet18, image()),
+    "resnet50": (resnet.resnet50, image()),
+    "squeezenet1_1": (mobile.SqueezeNet, image()),
+    "bert_base": (transformer.bert_base, ids(30522, 128)),
+    "resnext50_32x4d": (resnet.resnext50_32x4d, image()),
+    "nasnet_a": (nasnet.nasnet_a, image()),
+    "nasrnn": (taso.nasrnn, _floats(10, 1, 512, axis=1)),
+    "vit_s16": (transformer.vit_s16, image()),
+    "gpt2": (transformer.gpt2, ids(50257, 64)),
+    "llama_gqa": (transformer.llama_gqa, ids(32000, 64)),
+    "mobilenet_v3": (mobile.MobileNetV3, image()),
+    "repvgg_a0": (reparam.repvgg_a0, image()),
+    "mobileone_s0": (reparam.mobileone_s0, image()),
+    "bert_lora": (transformer.bert_lora, ids(30522, 32)),
+    "linear_attention": (naive.linear_attention, _floats(1, 1024, 256)),
+    "moe_loop": (naive.moe_loop, _floats(1, 32, 256)),
+    "heads_loop": (naive.heads_loop, _floats(1, 32, 384)),
+    "ensemble_mlp": (naive.ensemble_mlp, _floats(32, 128)),
     # TASO's toy, not a BERT: only for comparison with its paper.
-    "toy_bert": _Entry(taso.toy_bert, lambda batch: torch.randn(64 * batch, 1024)),
+    "toy_bert": (taso.ToyBert, _floats(64, 1024)),
 }
 
 #: Names of the models, in the order of reports.
@@ -97,18 +81,14 @@ def build(name: str, batch: int = 1) -> tuple[nn.Module, tuple[Any, ...]]:
     Raises:
         ValueError: There is no such model, or the batch is not positive.
     """
-    others = extended.ENTRIES | held_out.ENTRIES
-    if name not in (*NAMES, *others):
+    known = _ENTRIES | extended.ENTRIES | held_out.ENTRIES
+    if name not in known:
         raise ValueError(f"no model named {name!r} in the suite; choose one of: {', '.join(NAMES)}")
     if batch < 1:
         raise ValueError(f"batch of {name}: expected at least 1, got {batch}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(zlib.crc32(name.encode()))
-        if name in others:
-            make, make_inputs = others[name]
-        else:
-            entry = _ENTRIES[name]
-            make, make_inputs = entry.make, lambda batch: (entry.make_inputs(batch),)
+        make, make_inputs = known[name]
         model = make().eval()
         randomise(model, make_inputs(1))
         return model, make_inputs(batch)

@@ -1,4 +1,8 @@
-"""Helpers for lists of models: factories of `transformers` models and of inputs."""
+"""Helpers for lists of models: factories of `transformers` models and of inputs.
+
+Models of `transformers` have its defaults (default attention, no key-value cache where they generate); a thin
+wrapper returns plain tensors.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,36 @@ from typing import Any
 
 import torch
 import transformers
-from torch import nn
-
-from baselines.zoo.transformer import PlainTensors, token_ids
+from torch import Tensor, nn
 
 Make = Callable[[], nn.Module]
 MakeInputs = Callable[[int], tuple[Any, ...]]
 
 CLASSES = 1000
+NO_CACHE = {"use_cache": False}
+
+
+class PlainTensors(nn.Module):
+    """Calls a `transformers` model with one input and returns the named fields of its result.
+
+    Args:
+        model: The model.
+        argument: Name of the argument for the input.
+        fields: Names of the results, in order.
+        **options: Passed in every call.
+    """
+
+    def __init__(self, model: nn.Module, argument: str, fields: tuple[str, ...], **options: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.argument = argument
+        self.fields = fields
+        self.options = options
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, ...]:
+        result = self.model(**{self.argument: x}, **self.options)
+        tensors = tuple(getattr(result, field) for field in self.fields)
+        return tensors[0] if len(tensors) == 1 else tensors
 
 
 def image(size: int = 224) -> MakeInputs:
@@ -23,8 +49,8 @@ def image(size: int = 224) -> MakeInputs:
 
 
 def ids(vocabulary: int, length: int) -> MakeInputs:
-    """Texts of the given number of tokens."""
-    return lambda batch: (token_ids(vocabulary, batch, length),)
+    """Texts of the given number of tokens, int64 [B, T]."""
+    return lambda batch: (torch.randint(vocabulary, (batch, length)),)
 
 
 def classifier(model: str, config: str, **given: Any) -> Make:
@@ -37,11 +63,18 @@ def classifier(model: str, config: str, **given: Any) -> Make:
     return make
 
 
-def text(model: str, config: str, field: str, options: dict[str, Any] | None = None, **given: Any) -> Make:
-    """A text model of `transformers`: ids to a field of its result."""
+def text(
+    model: str,
+    config: str,
+    fields: str | tuple[str, ...],
+    options: dict[str, Any] | None = None,
+    **given: Any,
+) -> Make:
+    """A text model of `transformers`: ids to fields of its result."""
+    names = (fields,) if isinstance(fields, str) else fields
 
     def make() -> nn.Module:
         built = getattr(transformers, model)(getattr(transformers, config)(**given))
-        return PlainTensors(built, "input_ids", (field,), **(options or {}))
+        return PlainTensors(built, "input_ids", names, **(options or {}))
 
     return make

@@ -10,8 +10,17 @@ import transformers
 from torch import Tensor, nn
 
 from baselines.zoo import diffusion, light, other_convolutions, pyramids
-from baselines.zoo.entries import CLASSES, Make, MakeInputs, classifier, ids, image, text
-from baselines.zoo.transformer import PlainTensors
+from baselines.zoo.entries import (
+    CLASSES,
+    NO_CACHE,
+    Make,
+    MakeInputs,
+    PlainTensors,
+    classifier,
+    ids,
+    image,
+    text,
+)
 
 
 def _ghostnet() -> nn.Module:
@@ -27,8 +36,6 @@ def _noise(batch: int) -> tuple[Tensor, ...]:
     step = torch.randint(1000, (batch,))
     return torch.randn(batch, 4, 32, 32), step, torch.randn(batch, 77, 256)
 
-
-_NO_CACHE = {"use_cache": False}
 
 #: Model and inputs by name, in the order of reports.
 ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
@@ -64,7 +71,7 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
             "OPTForCausalLM",
             "OPTConfig",
             "logits",
-            _NO_CACHE,
+            NO_CACHE,
             hidden_size=768,
             ffn_dim=3072,
             num_hidden_layers=12,
@@ -77,7 +84,7 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
             "BartModel",
             "BartConfig",
             "last_hidden_state",
-            _NO_CACHE,
+            NO_CACHE,
             d_model=768,
             encoder_layers=6,
             decoder_layers=6,
@@ -99,7 +106,7 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
             "GemmaForCausalLM",
             "GemmaConfig",
             "logits",
-            _NO_CACHE,
+            NO_CACHE,
             hidden_size=768,
             intermediate_size=3072,
             num_hidden_layers=6,

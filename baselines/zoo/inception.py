@@ -131,8 +131,3 @@ class InceptionV3(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.pool(self.features(x))
         return self.classifier(self.dropout(x).flatten(1))
-
-
-def inception_v3() -> nn.Module:
-    """Inception-v3 with 1000 classes."""
-    return InceptionV3()

@@ -155,13 +155,3 @@ class MobileNetV3(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.pool(self.features(x)).flatten(1))
-
-
-def squeezenet1_1() -> nn.Module:
-    """SqueezeNet 1.1 with 1000 classes."""
-    return SqueezeNet()
-
-
-def mobilenet_v3() -> nn.Module:
-    """MobileNetV3-Large with 1000 classes."""
-    return MobileNetV3()

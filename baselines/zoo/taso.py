@@ -102,8 +102,3 @@ class ToyBert(nn.Module):
 def nasrnn() -> nn.Module:
     """NASRNN of width 512, with a linear layer per gate."""
     return NasRnn(512)
-
-
-def toy_bert() -> nn.Module:
-    """TASO's toy "BERT", a comparison only: `bert_base` is the real one."""
-    return ToyBert()
