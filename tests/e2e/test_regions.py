@@ -13,7 +13,7 @@ from torch import nn
 from tests.e2e.models import RUNTIMES
 from tests.e2e.parts import WIDTH, Waves, build, check, optimised, ran, wave
 from torchrlopt.compile.memory import MEMORY
-from torchrlopt.executors.regions.stitch import RegionCall
+from torchrlopt.executors.regions.cut import Region
 from torchrlopt.report import Report
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
@@ -161,7 +161,7 @@ def test_what_both_sides_compute_of_a_weight_is_computed_once(runtime: str) -> N
     check(fast, model, x)
     (compiled,) = MEMORY.compiled.values()
     calls = [node.target for node in compiled.lowered._rest.main.graph.nodes if _is_region(node)]
-    names = [{str(value.name) for value in call.region.inputs} for call in calls]
+    names = [{value.name for value in call.inputs} for call in calls]
     assert names[0] & names[1]  # the product, which neither of them computes
     for change in (model.scale, model.towers[0][0].linear.weight):
         with torch.no_grad():
@@ -170,7 +170,7 @@ def test_what_both_sides_compute_of_a_weight_is_computed_once(runtime: str) -> N
 
 
 def _is_region(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, RegionCall)
+    return isinstance(node.target, Region)
 
 
 def test_the_page_tells_the_parts(runtime: str, tmp_path: Path) -> None:

@@ -8,12 +8,15 @@ import numpy as np
 import onnx
 import onnx_ir
 import pytest
+import torch
 from onnx.reference import ReferenceEvaluator
+from torch import fx
 
 from torchrlopt.errors import LoweringError
+from torchrlopt.executors.lowering.fx_values import ORIGIN
 from torchrlopt.executors.onnx_runtimes.asked import refused_kinds
 from torchrlopt.executors.onnx_runtimes.openvino import EXECUTOR as OPENVINO
-from torchrlopt.executors.regions.prices import Prices
+from torchrlopt.executors.regions.cut import Prices
 from torchrlopt.executors.tensorrt import model as tensorrt_model
 from torchrlopt.onnx.opsets import ATEN_DOMAIN, CORE_DOMAIN
 from torchrlopt.options import Options
@@ -33,14 +36,14 @@ def model_of(nodes: list[onnx_ir.Node], inputs: list[onnx_ir.Value]) -> onnx_ir.
 
 
 def test_what_a_region_saves_and_what_its_borders_cost() -> None:
-    x, y = value("x", FLOAT, 100, "s0"), value("y")
-    node = onnx_ir.Node("", "Relu", [x], outputs=[y], name="relu")
-    prices = Prices({"relu": 7.0}, crossing_us=30.0, bytes_per_us=1000.0, sizes={"s0": 50})
-    assert prices.saving_us([node]) == 7.0
-    assert prices.num_bytes(x) == 4 * 100 * 50
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.empty(100, 50)
+    call = graph.call_function(torch.ops.aten.relu.default, (x,))
+    call.meta = {"val": torch.empty(100, 50), ORIGIN: ("relu",)}
+    prices = Prices({"relu": 7.0}, crossing_us=30.0, bytes_per_us=1000.0)
+    assert prices.saving_us([call, call]) == 7.0
     assert prices.border_us([x]) == 30.0 + 2 * 20_000 / 1000
-    assert prices.num_bytes(value("z", FLOAT, "s1*s2", 3)) == 4 * 3  # nobody knows this size
-    assert prices.num_bytes(onnx_ir.Value(name="nothing is known")) == 1
 
 
 def test_each_kind_of_node_is_asked_for_once() -> None:

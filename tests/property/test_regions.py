@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import operator
+from collections.abc import Callable, Sequence
 
-import onnx_ir
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import fx
 
-from torchrlopt.executors.regions.cut import Cut, Region, cut
-from torchrlopt.executors.regions.partition import Kind, rounds
+from torchrlopt.executors.lowering.fx_values import ORIGIN
+from torchrlopt.executors.regions.cut import Cut, Prices
+from torchrlopt.executors.regions.partition import rounds
+from torchrlopt.torch_private.tensors import FakeTensorMode
 
-Graph = tuple[list[Kind], list[list[int]]]
-"""Kinds of the nodes, and what each of them reads."""
+Graph = tuple[list[bool], list[list[int]]]
+"""Which nodes are taken, and what each of them reads."""
 
-TAKEN, LEFT, FREE = Kind.TAKEN, Kind.LEFT, Kind.FREE
+TAKEN, LEFT = True, False
 
 
 @st.composite
-def graphs(draw: st.DrawFn, kinds: Sequence[Kind] = (TAKEN, TAKEN, LEFT)) -> Graph:
+def graphs(draw: st.DrawFn) -> Graph:
     """Random graphs; diamonds, skips and parts that hang together by nothing among them."""
     count = draw(st.integers(1, 14))
     reads = [
         draw(st.lists(st.integers(0, at - 1), max_size=3, unique=True)) if at else [] for at in range(count)
     ]
-    return [draw(st.sampled_from(list(kinds))) for _ in range(count)], reads
+    return [draw(st.sampled_from([TAKEN, TAKEN, LEFT])) for _ in range(count)], reads
+
+
+def taken_of(kinds: Sequence[bool]) -> set[int]:
+    return {node for node, is_taken in enumerate(kinds) if is_taken}
 
 
 def regions_of(graph: Graph, size: Callable[[int], float] = lambda node: 1.0) -> list[set[int]]:
     kinds, reads = graph
-    found = rounds(range(len(kinds)), reads.__getitem__, kinds.__getitem__, size)
+    taken = taken_of(kinds)
+    found = rounds(range(len(kinds)), reads.__getitem__, taken, size)
     members: dict[int, set[int]] = {}
-    for node, kind in enumerate(kinds):
-        if kind is TAKEN:
-            members.setdefault(found[node], set()).add(node)
+    for node in taken:
+        members.setdefault(found[node], set()).add(node)
     return [members[number] for number in sorted(members)]
 
 
@@ -70,7 +78,7 @@ def test_regions_are_convex_and_as_few_as_can_be(graph: Graph) -> None:
 def test_the_parts_can_run_one_after_the_other(graph: Graph) -> None:
     """Merged to one node each, the regions make no cycle."""
     kinds, reads = graph
-    found = rounds(range(len(kinds)), reads.__getitem__, kinds.__getitem__)
+    found = rounds(range(len(kinds)), reads.__getitem__, taken_of(kinds))
     for node, sources in enumerate(reads):
         for each in sources:
             assert found[each] <= found[node]
@@ -98,8 +106,8 @@ def test_every_edge_is_looked_at_once_in_each_direction(num_nodes: int) -> None:
     reads = [
         [each for each in (node - 1, node - 7, node // 2) if 0 <= each < node] for node in range(num_nodes)
     ]
-    kinds = [LEFT if node % 5 == 0 else FREE if node % 11 == 0 else TAKEN for node in range(num_nodes)]
-    counts = {"reads": 0, "kind": 0, "size": 0}
+    taken = {node for node in range(num_nodes) if node % 5}
+    counts = {"reads": 0, "size": 0}
 
     def counted(name: str, answer: Callable[[int], object]) -> Callable[[int], object]:
         def ask(node: int) -> object:
@@ -112,83 +120,82 @@ def test_every_edge_is_looked_at_once_in_each_direction(num_nodes: int) -> None:
     rounds(
         range(num_nodes),
         counted("reads", reads.__getitem__),  # type: ignore[arg-type]
-        counted("kind", kinds.__getitem__),  # type: ignore[arg-type]
+        taken,
         counted("size", lambda node: 1.0),  # type: ignore[arg-type]
     )
     assert counts["reads"] == num_nodes
-    assert counts["kind"] <= 4 * num_nodes + num_edges
     assert counts["size"] <= num_nodes + num_edges
 
 
-# ---- models
-
-
-def value(name: str) -> onnx_ir.Value:
-    kind = onnx_ir.TensorType(onnx_ir.DataType.FLOAT)
-    return onnx_ir.Value(name=name, type=kind, shape=onnx_ir.Shape([4]))
+# ---- graphs of calls
 
 
 @st.composite
-def models(draw: st.DrawFn) -> tuple[onnx_ir.Model, set[onnx_ir.Node]]:
-    """Models over an input, a weight and a constant, and the nodes that a runtime does not take."""
-    x, weight = value("x"), value("weight")
-    constant = onnx_ir.Node("", "Constant", [], outputs=[value("constant")], name="constant")
-    values, nodes = [x, weight, constant.outputs[0]], [constant]
-    for at in range(draw(st.integers(1, 12))):
-        read = draw(st.lists(st.sampled_from(values), min_size=1, max_size=2))
-        nodes.append(onnx_ir.Node("", "Sum", read, outputs=[value(f"v{at}")], name=f"n{at}"))
-        values.append(nodes[-1].outputs[0])
-    outputs = draw(st.lists(st.sampled_from(values[3:]), min_size=1, max_size=3, unique=True))
-    graph = onnx_ir.Graph([x, weight], outputs, nodes=nodes, name="random", opset_imports={"": 20})
-    left = {node for node in nodes[1:] if draw(st.booleans())}
-    return onnx_ir.Model(graph, ir_version=10), left
+def modules(draw: st.DrawFn) -> tuple[fx.GraphModule, set[str]]:
+    """Graphs of sums, views and splits over an input and a weight, and the nodes that a runtime refuses."""
+    graph, mode = fx.Graph(), FakeTensorMode()
+    values = []
+    for name in ("x", "weight"):
+        values.append(graph.placeholder(name))
+        with mode:
+            values[-1].meta["val"] = torch.empty(4, 4)
+
+    def call(target: object, *args: object) -> fx.Node:
+        node = graph.call_function(target, args)  # type: ignore[arg-type]
+        fakes = fx.map_arg(args, lambda each: each.meta["val"])
+        with mode:
+            node.meta = {"val": target(*fakes), ORIGIN: (f"node_{len(graph.nodes)}",)}  # type: ignore[operator]
+        return node
+
+    for _ in range(draw(st.integers(1, 12))):
+        read = draw(st.lists(st.sampled_from(values), min_size=2, max_size=2))
+        match draw(st.sampled_from(["sum", "view", "split"])):
+            case "sum":
+                values.append(call(torch.ops.aten.add.Tensor, *read))
+            case "view":
+                values.append(call(torch.ops.aten.permute.default, read[0], [1, 0]))
+            case _:
+                parts = call(torch.ops.aten.split.Tensor, read[0], 2)
+                halves = [call(operator.getitem, parts, at) for at in range(2)]
+                for half in halves:
+                    half.meta[ORIGIN] = parts.meta[ORIGIN]  # one node of ONNX has both results
+                values.append(call(torch.ops.aten.cat.default, halves[::-1]))
+    outputs = draw(st.lists(st.sampled_from(values[2:]), min_size=1, max_size=3, unique=True))
+    graph.output(tuple(outputs))
+    names = [node.meta[ORIGIN][0] for node in graph.nodes if node.op == "call_function"]
+    refused = {name for name in names if draw(st.booleans())}
+    return fx.GraphModule(torch.nn.Module(), graph), refused
 
 
-def evaluated(nodes: Iterable[onnx_ir.Node], known: dict[onnx_ir.Value, int]) -> dict[onnx_ir.Value, int]:
-    """What the nodes give for what is known; what is not known cannot be read."""
-    known = dict(known)
-    for node in nodes:
-        known[node.outputs[0]] = hash((node.name, *(known[each] for each in node.inputs if each is not None)))
-    return known
+def cut(module: fx.GraphModule, refused: set[str], static: set[str], crossing_us: float) -> Cut:
+    prices = Prices(typical_us=1.0, crossing_us=crossing_us, bytes_per_us=1e12)
+    parts = Cut(module, static, dict.fromkeys(refused, "it is refused"), {}, prices)
+    for region in parts.regions:
+        region.lowered = region.captured.aten.forward  # type: ignore[assignment]  # the original of the region
+    return parts
 
 
-@settings(max_examples=200, deadline=None)
-@given(models(), st.booleans())
-def test_a_cut_model_computes_the_same(
-    drawn: tuple[onnx_ir.Model, set[onnx_ir.Node]], are_weights_static: bool
-) -> None:
-    model, left = drawn
-    static = {"weight"} if are_weights_static else set()
-    parts = cut(model, left, static, (), lambda each: 1.0, lambda region: True)
-    given_values = {model.graph.inputs[0]: 1, model.graph.inputs[1]: 2}
-    expected = evaluated(model.graph, given_values)
-    known = dict(given_values)
-    for unit in parts.order:
-        if isinstance(unit, Region):
-            inside = evaluated(unit.nodes, {each: known[each] for each in unit.inputs})
-            known |= {each: inside[each] for each in unit.outputs}
-            assert not left.intersection(unit.nodes)
-        else:
-            known = evaluated([unit], known)
-    assert [known[each] for each in model.graph.outputs] == [expected[each] for each in model.graph.outputs]
-    assert_each_once(parts, model)
+@settings(max_examples=60, deadline=None)
+@given(modules(), st.booleans())
+def test_a_cut_graph_computes_the_same(drawn: tuple[fx.GraphModule, set[str]], is_static: bool) -> None:
+    module, refused = drawn
+    x, weight = torch.randn(4, 4), torch.randn(4, 4)
+    expected = module(x, weight)
+    parts = cut(module, refused, {"weight"} if is_static else set(), 0.5)
+    for found, wanted in zip(parts.module(x, weight), expected, strict=True):
+        assert torch.equal(found, wanted)
+    for region in parts.regions:
+        assert not any(refused.intersection(node.meta[ORIGIN]) for node in region.calls)
+        held = {each.untyped_storage().data_ptr() for each in (x, weight)}
+        given_values = [torch.randn(node.meta["val"].shape) for node in region.inputs]
+        held |= {each.untyped_storage().data_ptr() for each in given_values}
+        results = region(*given_values)
+        assert held.isdisjoint(each.untyped_storage().data_ptr() for each in results)
 
 
-def assert_each_once(parts: Cut, model: onnx_ir.Model) -> None:
-    """Constants aside, nothing that needs an input of the call is computed twice."""
-    varying: set[onnx_ir.Value] = {model.graph.inputs[0]}
-    for node in model.graph:
-        if varying.intersection(node.inputs):
-            varying.update(node.outputs)
-            assert len(parts.places[node]) == 1
-
-
-@settings(max_examples=100, deadline=None)
-@given(models())
-def test_regions_that_do_not_pay_are_given_up(drawn: tuple[onnx_ir.Model, set[onnx_ir.Node]]) -> None:
-    model, left = drawn
-    parts = cut(model, left, (), (), lambda each: 1.0, lambda region: len(region.taken) >= 3)
-    assert all(len(region.taken) >= 3 for region in parts.regions)
-    none = cut(model, left, (), (), lambda each: 1.0, lambda region: False)
-    assert not none.regions
-    assert all(isinstance(unit, onnx_ir.Node) for unit in none.order)
+@settings(max_examples=40, deadline=None)
+@given(modules())
+def test_regions_that_do_not_pay_are_given_up(drawn: tuple[fx.GraphModule, set[str]]) -> None:
+    module, refused = drawn
+    assert all(len(region.calls) >= 3 for region in cut(module, refused, set(), 2.5).regions)
+    assert not cut(module, refused, set(), 1e6).regions

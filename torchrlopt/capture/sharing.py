@@ -76,7 +76,7 @@ def base_of(node: fx.Node) -> fx.Node:
     """Return the node whose memory a node's value may lie in: itself, unless it is a view."""
     while node.op == "call_function":
         sources = node.all_input_nodes
-        if not sources or not _may_be_view(node):
+        if not sources or not may_be_view(node):
             break
         node = sources[0]
     return node
@@ -91,7 +91,8 @@ def gives_new_memory(node: fx.Node) -> bool:
     return isinstance(node.target, NewMemory)
 
 
-def _may_be_view(node: fx.Node) -> bool:
+def may_be_view(node: fx.Node) -> bool:
+    """Whether the result of a call may lie in the memory of its first operand."""
     target = node.target
     if (
         target is operator.getitem

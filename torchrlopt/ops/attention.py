@@ -31,10 +31,15 @@ def _heads(emitter: Emitter, x: fx.Node, count: int) -> fx.Node:
     "_scaled_dot_product_efficient_attention.default",
     "_scaled_dot_product_cudnn_attention.default",
 )
-def _sdpa(
+def _kernel(
     g: GraphBuilder, target: Target, q: ir.Value, k: ir.Value, v: ir.Value, *options: Any
 ) -> list[ir.Value | None]:
     target.need_only(0)
+    return [_sdpa(g, target, q, k, v, *options), *[None] * (len(target.types) - 1)]
+
+
+@translation("scaled_dot_product_attention.default")
+def _sdpa(g: GraphBuilder, target: Target, q: ir.Value, k: ir.Value, v: ir.Value, *options: Any) -> ir.Value:
     given = target.named(q, k, v, *options)
     mask = given.get("attn_mask", given.get("attn_bias"))
     require(given["dropout_p"] == 0, "attention with dropout")
@@ -46,8 +51,7 @@ def _sdpa(
         # ATen and ONNX share this default. Omit it so that equal attentions become equal nodes.
         scale = None if math.isclose(scale, 1 / math.sqrt(width), rel_tol=1e-12) else float(scale)
     is_causal = 1 if given["is_causal"] else None
-    found = g.op("Attention", q, k, v, mask, dims=target.dims, scale=scale, is_causal=is_causal)
-    return [found, *[None] * (len(target.types) - 1)]
+    return g.op("Attention", q, k, v, mask, dims=target.dims, scale=scale, is_causal=is_causal)
 
 
 # Attributes of PyTorch's kernel. Others, and results it does not compute, use the standard's function body.

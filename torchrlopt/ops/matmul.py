@@ -38,7 +38,7 @@ def transposed_weight_gemm(
     return g.op("Gemm", x, weight, bias, dims=target.dims, transB=1)
 
 
-@translation("mm.default", "bmm.default", "mv.default", "dot.default")
+@translation("mm.default", "bmm.default", "mv.default", "dot.default", "matmul.default")
 def _mm(g: GraphBuilder, target: Target, x: ir.Value, y: ir.Value, *options: Any) -> ir.Value:
     require(all(option is None for option in options), "an output dtype")
     return onnx_matmul(g, x, y, target.dims)

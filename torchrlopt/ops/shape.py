@@ -33,7 +33,7 @@ def reshape(g: GraphBuilder, target: Target, x: ir.Value, dims: Dims) -> ir.Valu
     return g.op("Reshape", x, g.ints(sizes), dims=dims, allowzero=allow_zero)
 
 
-@translation("view.default", "_unsafe_view.default", "view_copy.default")
+@translation("view.default", "_unsafe_view.default", "view_copy.default", "reshape.default")
 def _view(g: GraphBuilder, target: Target, x: ir.Value, size: object) -> ir.Value:
     return reshape(g, target, x, target.dims)
 

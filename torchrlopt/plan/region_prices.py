@@ -6,7 +6,7 @@ import dataclasses
 
 from torchrlopt import _C, executor_table
 from torchrlopt.executors import registry
-from torchrlopt.executors.regions.prices import Prices
+from torchrlopt.executors.regions.cut import Prices
 from torchrlopt.onnx.writer import fresh_prefix, node_name
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import Subject, profile_for

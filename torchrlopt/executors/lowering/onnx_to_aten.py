@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import operator
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir
@@ -37,12 +36,10 @@ _RESULTS = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, bool, int
 _VIEWS = frozenset({aten.view.default, aten._unsafe_view.default})
 
 
-def lower_captured(
-    model: onnx_ir.Model, captured: Captured, make: Callable[..., Lowering] | None = None
-) -> fx.GraphModule:
+def lower_captured(model: onnx_ir.Model, captured: Captured) -> fx.GraphModule:
     """The ATen graph of a rewritten model, with the placeholders and outputs of the captured one.
 
-    Every node carries `meta["val"]`. `make` creates another kind of `Lowering`.
+    Every node carries `meta["val"]`.
 
     Raises:
         LoweringError: a node can be neither restored nor converted.
@@ -54,7 +51,7 @@ def lower_captured(
         raise LoweringError("the captured graph has no fake values")
     devices = [v.device for v in values if isinstance(v, torch.Tensor) and v.device.type != "cpu"]
     emitter = Emitter(mode, devices[0] if devices else torch.device("cpu"))
-    lowering = (make or Lowering)(model, emitter, captured)
+    lowering = Lowering(model, emitter, captured)
     for node in placeholders:
         lowering.add_placeholder(node.name, node.meta.get("val"))
     for value in model.graph.inputs:

@@ -7,7 +7,7 @@ properties that ONNX cannot express.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,16 +35,6 @@ class Group:
     calls: tuple[fx.Node, ...]
     outputs: Mapping[onnx_ir.Value, str]
     redirected: Mapping[str, onnx_ir.Value]
-
-
-def nodes_by_origin(model: onnx_ir.Model, captured: Captured) -> dict[str, list[onnx_ir.Node]]:
-    """The nodes of a model that came from one ATen call each, by the name of the call."""
-    found: dict[str, list[onnx_ir.Node]] = {}
-    for node in model.graph:
-        origin = captured.origins.get(str(node.name))
-        if origin is not None:
-            found.setdefault(origin, []).append(node)
-    return found
 
 
 class Groups:
@@ -81,12 +71,6 @@ class Groups:
     def forget(self, node: onnx_ir.Node) -> None:
         """Treat the group of a node as incomplete: its nodes are converted one by one."""
         self._found[self._captured.origins[str(node.name)]] = None
-
-    def forget_torn(self, is_torn: Callable[[Collection[str]], bool]) -> None:
-        """Treat groups as incomplete if the predicate holds for the names of their nodes."""
-        for origin, members in self._members.items():
-            if len(members) > 1 and is_torn(members):
-                self._found[origin] = None
 
     def _group(self, origin: str) -> Group | None:
         names = self._captured.groups.get(origin, (origin,))

@@ -1,202 +1,311 @@
-"""Cuts a model: the largest parts that a runtime supports become regions if they are worthwhile.
+"""Cuts a lowered graph: the largest parts that a runtime supports become regions if they are worthwhile.
 
-Constants and size arithmetic are copied to all their readers. Values computed from weights belong to the
-region that reads them; if several do, they are computed once, outside the regions.
+A region is captured like a model of its own, with the values that it reads as inputs. What is computed from
+weights belongs to the region that reads it; if several do, it is computed once, outside of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import math
+import operator
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
-import onnx_ir
+import torch
+from torch import fx
 
-from torchrlopt.executors.regions.partition import Kind, rounds
-from torchrlopt.executors.weights.split_onnx import steps_of
-from torchrlopt.executors.weights.static_part import hoisted
+from torchrlopt.capture.captured import Captured
+from torchrlopt.capture.graph_to_onnx import capture
+from torchrlopt.capture.sharing import NewMemory, hint, may_be_view
+from torchrlopt.errors import CaptureError, LoweringError
+from torchrlopt.executors.lowering.fx_values import ORIGIN, tensor_of
+from torchrlopt.executors.lowering.lazy_code import lazy_module
+from torchrlopt.executors.lowering.symbols import traced_number
+from torchrlopt.executors.regions.partition import rounds
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.executors.weights.split_fx import reaching_output
+from torchrlopt.executors.weights.static_part import static_nodes
+from torchrlopt.generated_code import checked
+from torchrlopt.ops.emitter import Emitter
+from torchrlopt.report import Part
+from torchrlopt.torch_private.tensors import FakeTensor
 
-_MOST_TRIES = 8
-"""Maximum number of times that regions that do not pay are dropped and the rest is cut again."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Region:
-    """Nodes that run together in a runtime.
-
-    Attributes:
-        nodes: in order, including copies of free nodes.
-        taken: the nodes that run nowhere else.
-        inputs: values from outside, including weights but not constants.
-        outputs: values that are read outside.
-    """
-
-    nodes: tuple[onnx_ir.Node, ...]
-    taken: tuple[onnx_ir.Node, ...]
-    inputs: tuple[onnx_ir.Value, ...]
-    outputs: tuple[onnx_ir.Value, ...]
+_PASSES = 2
+"""How often crossing values are read or written: they are checked for non-finite numbers and copied."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Cut:
-    """A model in parts.
+class Prices:
+    """What regions save and what their borders cost.
 
     Attributes:
-        regions: in topological order.
-        order: the whole model in topological order: regions, and nodes that PyTorch runs.
-        places: maps each node to the indices of the regions it runs in, -1 for PyTorch.
-        once: the nodes over weights and constants, which do not run in every call.
+        saved_us: by name of an ONNX node, the time that the runtime saves compared with PyTorch.
+        crossing_us: overhead of one call of the runtime: converting arguments to feeds, waking its threads.
+        bytes_per_us: memory read bandwidth.
+        typical_us: saving of a node that `saved_us` does not list.
     """
 
-    regions: tuple[Region, ...]
-    order: tuple[onnx_ir.Node | Region, ...]
-    places: Mapping[onnx_ir.Node, frozenset[int]]
-    once: Collection[onnx_ir.Node]
+    saved_us: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    crossing_us: float = 0.0
+    bytes_per_us: float = 1e4
+    typical_us: float = 0.0
+
+    def saving_us(self, calls: Iterable[fx.Node]) -> float:
+        """Time that the nodes behind these calls save in the runtime, not counting borders."""
+        return sum(self.saved_us.get(name, self.typical_us) for name in _nodes_of(calls))
+
+    def border_us(self, values: Iterable[fx.Node]) -> float:
+        """Cost of calling the runtime and passing these values across the border."""
+        return self.crossing_us + _PASSES * sum(map(num_bytes, values)) / self.bytes_per_us
 
 
-OUTSIDE = -1
+def _nodes_of(calls: Iterable[fx.Node]) -> set[str]:
+    """Names of the ONNX nodes that these calls implement."""
+    return {name for call in calls for name in call.meta[ORIGIN]}
 
 
-def cut(
-    model: onnx_ir.Model,
-    left: Collection[onnx_ir.Node],
-    static: Collection[str],
-    scalars: Collection[str],
-    num_bytes: Callable[[onnx_ir.Value], float],
-    pays: Callable[[Region], bool],
-) -> Cut:
-    """Cut a model into regions and the rest.
+def num_bytes(node: fx.Node) -> float:
+    """Size of a value, with example values for symbolic sizes; 1 if it is not a tensor."""
+    value = tensor_of(node)
+    return 1.0 if value is None else math.prod(map(hint, value.shape)) * value.dtype.itemsize
+
+
+class Region(NewMemory):
+    """Calls that run together in a runtime, as a function of an FX graph that returns a tuple.
 
     Args:
-        model: its nodes are in topological order.
-        left: nodes that the runtime does not support.
-        static: names of the inputs that are weights.
-        scalars: names of the inputs that are sizes.
-        num_bytes: size of a value.
-        pays: whether a region is worthwhile.
+        number: of the region.
+        calls: in order.
+        ahead: calls over weights that only these read, in order.
+        inputs: the values that it reads, but for constants.
+        outputs: its values that are read elsewhere.
+
+    Attributes:
+        captured: the region as an executor takes it; its ATen graph is the original of the region.
+        lowered: runs the region, once it has been built.
     """
-    cutter = _Cutter(model, static, scalars, num_bytes)
-    given_up = set(left)
-    for _ in range(_MOST_TRIES):
-        found = cutter.cut(given_up)
-        poor = [region for region in found.regions if not pays(region)]
-        if not poor:
-            return found
-        given_up.update(node for region in poor for node in region.taken)
-    return cutter.cut(set(model.graph))
 
-
-class _Cutter:
-    """What is known about a model before it is cut."""
+    __module__ = __name__
 
     def __init__(
         self,
-        model: onnx_ir.Model,
-        static: Collection[str],
-        scalars: Collection[str],
-        num_bytes: Callable[[onnx_ir.Value], float],
+        number: int,
+        calls: Sequence[fx.Node],
+        ahead: Sequence[fx.Node],
+        inputs: Sequence[fx.Node],
+        outputs: Sequence[fx.Node],
     ) -> None:
-        self.nodes = list(model.graph)
-        self.num_bytes = num_bytes
-        weights = [value for value in model.graph.inputs if value.name in static]
-        constants = list(model.graph.initializers.values())
-        steps = steps_of(model.graph)
-        sources = [step for step in steps if not step.reads and step.is_repeatable]
-        given = [value for step in sources for value in step.gives]
-        found = hoisted(steps, [*weights, *constants, *given])
-        self.fixed = {step.node for step in (*sources, *found)}
-        self.composed = {step.node for step in hoisted(steps, weights, constants)}
-        self.free = self.fixed | self._sizes({value for value in model.graph.inputs if value.name in scalars})
+        self.__name__ = f"region_{number}"
+        self.calls = calls
+        self.ahead = ahead
+        self.inputs = inputs
+        self.outputs = outputs
+        self.captured: Captured
+        self.lowered: Lowered | None = None
 
-    def _sizes(self, scalars: Collection[onnx_ir.Value]) -> set[onnx_ir.Node]:
-        """The size arithmetic: over the caller's numbers, shapes, and constants."""
-        known: set[onnx_ir.Value] = set(scalars)
-        found: set[onnx_ir.Node] = set()
-        for node in self.nodes:
-            read = [value for value in node.inputs if value is not None]
-            is_size = node.op_type in ("Shape", "Size") or any(value in known for value in read)
-            is_known = node.op_type in ("Shape", "Size") or all(
-                value in known or value.const_value is not None or value.producer() in self.fixed
-                for value in read
-            )
-            if is_size and is_known and all(map(_is_small, node.outputs)):
-                known.update(node.outputs)
-                found.add(node)
-        return found
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        """Run the region."""
+        assert self.lowered is not None, "it is built before the graph is used"
+        return self.lowered(*args)
 
-    def cut(self, left: Collection[onnx_ir.Node]) -> Cut:
-        def kind(node: onnx_ir.Node) -> Kind:
-            if node in left:
-                return Kind.LEFT
-            return Kind.FREE if node in self.free else Kind.TAKEN
 
-        def size(node: onnx_ir.Node) -> float:
-            return sum(map(self.num_bytes, node.outputs))
+class Cut:
+    """A lowered graph in parts.
 
-        round_of = rounds(self.nodes, _producers, kind, size)
-        taken = [node for node in self.nodes if kind(node) is Kind.TAKEN]
-        numbers = {number: at for at, number in enumerate(sorted({round_of[node] for node in taken}))}
-        home = {node: numbers[round_of[node]] for node in taken}
-        places = self._places(home, left)
-        members: list[list[onnx_ir.Node]] = [[] for _ in numbers]
-        for node in self.nodes:
-            for place in places[node] - {OUTSIDE}:
-                members[place].append(node)
-        regions = [_region(nodes, at, home, places) for at, nodes in enumerate(members)]
-        outside = [(round_of[node], node) for node in self.nodes if OUTSIDE in places[node]]
-        # Within a round, the nodes that PyTorch runs come first.
-        units: list[tuple[int, int, onnx_ir.Node | Region]] = [(number, 0, node) for number, node in outside]
-        units += [(number, 1, regions[at]) for number, at in numbers.items()]
-        units.sort(key=lambda unit: unit[:2])
-        return Cut(tuple(regions), tuple(unit for *_, unit in units), places, self.fixed)
+    Args:
+        module: the graph.
+        static: names of the placeholders that are weights.
+        reasons: why the runtime does not support some ONNX nodes, by name.
+        refused: why it does not support some calls, by name.
+        prices: what regions save and cost.
 
-    def _places(
-        self, home: Mapping[onnx_ir.Node, int], left: Collection[onnx_ir.Node]
-    ) -> dict[onnx_ir.Node, frozenset[int]]:
-        places: dict[onnx_ir.Node, frozenset[int]] = {}
-        for node in reversed(self.nodes):
-            if node in home or node in left:
-                places[node] = frozenset({home.get(node, OUTSIDE)})
+    Attributes:
+        module: the graph, with one call for each region.
+        regions: in the order of their calls.
+
+    Raises:
+        LoweringError: a part cannot be captured.
+    """
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        static: Collection[str],
+        reasons: Mapping[str, str],
+        refused: Mapping[str, str],
+        prices: Prices,
+    ) -> None:
+        _read_sizes_of_inputs(module.graph)
+        graph = module.graph
+        self._reasons, self._refused, self._prices = reasons, refused, prices
+        once = static_nodes(graph, static)
+        # Values that the caller may get hold of are recomputed in every call.
+        self._fixed = once - reaching_output(graph)
+        self._calls = [node for node in graph.nodes if node.op == "call_function" and node not in once]
+        inside = set(self._calls)
+        self._first = [node for node in graph.nodes if node.op != "output" and node not in inside]
+        self._parts: list[Region | list[fx.Node]] = []
+        self.regions: list[Region] = []
+        self.module = lazy_module(module, self._with_regions(module))
+
+    def _with_regions(self, module: fx.GraphModule) -> fx.Graph:
+        inside = set(self._calls)
+        taken: set[fx.Node] = set()
+        for node in self._calls:
+            if node.args[0] in taken if node.target is operator.getitem else self._is_taken(node):
+                taken.add(node)
+        round_of = rounds(
+            self._calls,
+            lambda node: [each for each in node.all_input_nodes if each in inside],
+            taken,
+            num_bytes,
+        )
+        graph = fx.Graph()
+        env: dict[fx.Node, fx.Node] = {}
+        self._copy(self._first, graph, env)
+        for number in range(max(round_of.values(), default=-1) + 1):
+            members = [node for node in self._calls if round_of[node] == number]
+            left = [node for node in members if node not in taken]
+            self._copy(left, graph, env)
+            self._add_part(left)
+            members = [node for node in members if node in taken]
+            region, views = _region(members, self._ahead_of(members), len(self.regions))
+            if not self._pays(region):
+                self._copy(members, graph, env)
+                self._add_part(members)
                 continue
-            wanted = {place for value in node.outputs for use in value.uses() for place in places[use.node]}
-            if any(value.is_graph_output() for value in node.outputs):
-                wanted.add(OUTSIDE)
-            is_shared = node in self.composed and len(wanted) > 1
-            places[node] = frozenset({OUTSIDE} if is_shared else wanted)
-        return places
+            self._capture(region, module)
+            _call(region, graph, env)
+            self._copy(views, graph, env)
+            self.regions.append(region)
+            self._parts.append(region)
+        output = module.graph.output_node()
+        graph.output(fx.map_arg(output.args[0], env.__getitem__))
+        graph.eliminate_dead_code()  # what is computed in regions instead
+        return graph
+
+    def _ahead_of(self, calls: Sequence[fx.Node]) -> list[fx.Node]:
+        """The calls over weights that only these calls read."""
+        inside = set(calls)
+        ahead: list[fx.Node] = []
+        for node in reversed(self._first):
+            is_call = node.op == "call_function" and self._is_taken(node)
+            if is_call and node.all_input_nodes and inside.issuperset(node.users):
+                inside.add(node)
+                ahead.insert(0, node)
+        return ahead
+
+    def _copy(self, nodes: Iterable[fx.Node], graph: fx.Graph, env: dict[fx.Node, fx.Node]) -> None:
+        for node in nodes:
+            env[node] = graph.node_copy(node, env.__getitem__)
+
+    def _is_taken(self, node: fx.Node) -> bool:
+        """Whether the runtime supports a call. Numbers, and copies for the caller, belong to no ONNX node."""
+        if not node.meta.get(ORIGIN) or self._reason(node) is not None:
+            return False
+        return isinstance(node.meta.get("val"), torch.Tensor | tuple | list)
+
+    def _reason(self, node: fx.Node) -> str | None:
+        """Why the runtime does not support a call; None if it does."""
+        names = node.meta.get(ORIGIN, ())
+        return self._refused.get(node.name) or next(
+            (self._reasons[n] for n in names if n in self._reasons), None
+        )
+
+    def _add_part(self, calls: Sequence[fx.Node]) -> None:
+        """Note that PyTorch runs these calls; what belongs to no ONNX node is not worth a word."""
+        own = [node for node in calls if node.meta.get(ORIGIN)]
+        if own and self._parts and isinstance(self._parts[-1], list):
+            self._parts[-1] += own
+        elif own:
+            self._parts.append(own)
+
+    def _pays(self, region: Region) -> bool:
+        return bool(region.outputs) and self._prices.saving_us(region.calls) > self._border_us(region)
+
+    def _border_us(self, region: Region) -> float:
+        """The overhead of a call of the region; weights are passed only once."""
+        varying = [node for node in region.inputs if node not in self._fixed]
+        return self._prices.border_us([*varying, *region.outputs])
+
+    def _capture(self, region: Region, module: fx.GraphModule) -> None:
+        graph = fx.Graph()
+        env: dict[fx.Node, fx.Node] = {}
+        for node in region.inputs:
+            env[node] = graph.placeholder(node.name)
+            env[node].meta = dict(node.meta)
+        calls = (*region.ahead, *region.calls)
+        read = dict.fromkeys(each for node in calls for each in node.all_input_nodes)
+        self._copy([each for each in read if each.op == "get_attr"], graph, env)
+        self._copy(calls, graph, env)
+        graph.output(tuple(env[node] for node in region.outputs))
+        static = [at for at, node in enumerate(region.inputs) if node in self._fixed]
+        try:
+            region.captured = capture(fx.GraphModule(module, checked(graph)), region.inputs, static)
+        except CaptureError as error:
+            raise LoweringError("a region cannot be captured", got=str(error)) from error
+
+    def told(self, runtime: str) -> tuple[Part, ...]:
+        """What runs where and why, in execution order."""
+        found = []
+        for part in self._parts:
+            if isinstance(part, Region):
+                saved, border = self._prices.saving_us(part.calls), self._border_us(part)
+                reason = f"saves {saved:.0f} us for {border:.0f} us at its borders"
+                found.append(Part(runtime, len(_nodes_of(part.calls)), reason))
+            else:
+                why = dict.fromkeys(filter(None, map(self._reason, part)))
+                reason = "; ".join(why) or "too little for a region"
+                found.append(Part("eager", len(_nodes_of(part)), reason))
+        return tuple(found)
 
 
-def _region(
-    nodes: Sequence[onnx_ir.Node],
-    place: int,
-    home: Mapping[onnx_ir.Node, int],
-    places: Mapping[onnx_ir.Node, frozenset[int]],
-) -> Region:
-    inside = set(nodes)
-    inputs: dict[onnx_ir.Value, None] = {}
-    outputs: list[onnx_ir.Value] = []
-    for node in nodes:
-        for value in node.inputs:
-            if value is not None and value.producer() not in inside and not _is_initializer(value):
-                inputs[value] = None
-        if node in home:
-            outputs += [value for value in node.outputs if _is_read_outside(value, place, places)]
-    taken = tuple(node for node in nodes if node in home)
-    return Region(tuple(nodes), taken, tuple(inputs), tuple(outputs))
+def _region(calls: Sequence[fx.Node], ahead: Sequence[fx.Node], number: int) -> tuple[Region, list[fx.Node]]:
+    """The region of these calls, and its views to be taken again outside.
+
+    What a region returns is new memory, so its views are not returned: others take them of what is.
+    """
+    inside = set(calls)
+    views: dict[fx.Node, None] = {}
+    outputs: list[fx.Node] = []
+    for node in reversed(calls):
+        if all(user in inside and user not in views for user in node.users):
+            continue
+        if may_be_view(node):
+            views[node] = None
+        else:
+            outputs.insert(0, node)
+    inside.update(ahead)
+    every = (*ahead, *calls)
+    read = dict.fromkeys(each for node in every for each in node.all_input_nodes if each not in inside)
+    inputs = [each for each in read if each.op != "get_attr"]
+    return Region(number, calls, ahead, inputs, outputs), list(reversed(views))
 
 
-def _is_read_outside(value: onnx_ir.Value, place: int, places: Mapping[onnx_ir.Node, frozenset[int]]) -> bool:
-    return value.is_graph_output() or any(places[use.node] - {place} for use in value.uses())
+def _call(region: Region, graph: fx.Graph, env: dict[fx.Node, fx.Node]) -> None:
+    """Add the call of a region."""
+    call = graph.call_function(region, tuple(env[node] for node in region.inputs))
+    call.meta["val"] = tuple(node.meta["val"] for node in region.outputs)
+    for at, node in enumerate(region.outputs):
+        env[node] = graph.call_function(operator.getitem, (call, at))
+        env[node].meta = dict(node.meta)
 
 
-def _is_initializer(value: onnx_ir.Value) -> bool:
-    return value.producer() is None and value.const_value is not None
-
-
-def _is_small(value: onnx_ir.Value) -> bool:
-    """True for an integer or a list of integers."""
-    return value.dtype is onnx_ir.DataType.INT64 and value.shape is not None and len(value.shape) <= 1
-
-
-def _producers(node: onnx_ir.Node) -> Iterable[onnx_ir.Node]:
-    found = (value.producer() for value in node.inputs if value is not None)
-    return [producer for producer in found if producer is not None]
+def _read_sizes_of_inputs(graph: fx.Graph) -> None:
+    """Compute sizes from those of the inputs: a size read off a value of a region would tear the region."""
+    values = [node.meta.get("val") for node in graph.nodes]
+    mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
+    numbers = [node for node in graph.nodes if isinstance(node.meta.get("val"), torch.SymInt)]
+    calls = [node for node in numbers if node.op == "call_function"]
+    if mode is None or not calls:
+        return
+    emitter = Emitter(mode, torch.device("cpu"))
+    emitter.graph = graph
+    first = next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))
+    with graph.inserting_before(first):
+        for node in calls:
+            found = traced_number(emitter, node)
+            if found is not None and found is not node:
+                node.replace_all_uses_with(found)
+    graph.eliminate_dead_code()
