@@ -6,7 +6,6 @@ Faults are injected into the real runtimes: a `sitecustomize` on that process's 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,10 @@ from torch import nn
 import torchrlopt
 from tests.e2e.models import RUNTIMES, build
 from tests.e2e.test_default_runtime import DEFAULT, ManySmall
-from tests.executors.test_isolation import until_gone
 from torchrlopt.compile import backend
 from torchrlopt.errors import RlOptError
-from torchrlopt.executors.isolation import verdicts
-from torchrlopt.executors.isolation.isolated_process import IsolatedProcess
+from torchrlopt.executors.isolation import tried, verdicts
+from torchrlopt.executors.isolation.task import run_task
 from torchrlopt.executors.onnx_runtimes import asked, first_run, onnxruntime
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo", "own_process")
@@ -67,8 +65,7 @@ OPTIONS: dict[str, Any] = {"searcher": "greedy", "measure": False, "min_gain": -
 
 @pytest.fixture
 def own_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is known from other tests, and their processes are left alone."""
-    monkeypatch.setattr(first_run, "_process", functools.cache(IsolatedProcess))
+    """Nothing is known from other tests."""
     monkeypatch.setattr(verdicts, "_KNOWN", {})
     monkeypatch.setattr(asked, "_ANSWERS", {})
 
@@ -161,49 +158,17 @@ def test_another_process_does_not_try_what_survived(executor: str, monkeypatch: 
         start_anew(monkeypatch)
 
 
-@pytest.mark.parametrize("is_imported_early", [False, True])
-@pytest.mark.parametrize("executor", RUNTIMES)
-def test_the_process_ends_when_nobody_needs_it(
-    executor: str, is_imported_early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """ONNX Runtime waits for a thread when a process ends, also for one that was lost by a fork."""
-    if is_imported_early:
-        (tmp_path / "sitecustomize.py").write_text(f"import {executor}", encoding="utf-8")
-        monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("TORCHRLOPT_TESTED_PROCESS", executor + str(os.getpid()))
-    mark = f"TORCHRLOPT_TESTED_PROCESS={executor}{os.getpid()}".encode()
-    begun: list[IsolatedProcess] = []
-    monkeypatch.setattr(
-        first_run,
-        "_process",
-        functools.cache(lambda module: begun.append(IsolatedProcess(module)) or begun[-1]),
-    )
-    torchrlopt.optimise(build(Small), (X,), executor=executor, on_error="raise", cache=False, **OPTIONS)
-    pids = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if holds(path, mark)]
-    assert len(pids) == len(begun) == 1
-    begun[0].end()
-    assert until_gone(*pids)
-
-
-def holds(path: Path, mark: bytes) -> bool:
-    try:
-        return mark in path.read_bytes()
-    except OSError:  # of another user, or gone
-        return False
-
-
 def start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As another process, of which no isolated one may be begun."""
+    """As another process, which may not try anything."""
 
-    class Never:
-        def do(self, task: Any) -> Any:
-            raise AssertionError(f"{task.what} is tried again")
+    def never(module: Path, task: Any) -> Any:
+        raise AssertionError(f"{task.what} is tried again")
 
     torch._dynamo.reset()
     backend.reset()
     verdicts._KNOWN.clear()
     asked._ANSWERS.clear()
-    monkeypatch.setattr(first_run, "_process", lambda module: Never())
+    monkeypatch.setattr(tried, "run_task", never)
 
 
 UNKNOWN = (("openvino", torch.float64), ("onnxruntime", torch.bfloat16))
@@ -212,21 +177,20 @@ UNKNOWN = (("openvino", torch.float64), ("onnxruntime", torch.bfloat16))
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int32])
 @pytest.mark.parametrize("executor", RUNTIMES)
 def test_all_dtypes_are_tried(executor: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[str] = []
-    plain = IsolatedProcess.do
+    done: list[str] = []
 
-    def noted(self: IsolatedProcess, task: Any) -> Any:
-        tried.append(task.what)
-        return plain(self, task)
+    def noted(module: Path, task: Any) -> Any:
+        done.append(task.what)
+        return run_task(module, task)
 
-    monkeypatch.setattr(IsolatedProcess, "do", noted)
+    monkeypatch.setattr(tried, "run_task", noted)
     if (executor, dtype) in UNKNOWN:
         pytest.skip("the runtime does not compute in it")
     model = build(Moved).to(dtype if dtype.is_floating_point else torch.float32)
     x, mask = torch.ones(3, 16).to(dtype), torch.arange(16) > 7
     fast = torchrlopt.optimise(model, (x, mask), executor=executor, on_error="raise", **OPTIONS)
     assert fast.report.kept == "rewritten", fast.report.fallback_reason
-    assert tried[-1] == "run"
+    assert done[-1] == "run"
     with torch.no_grad():
         torch.testing.assert_close(fast(x, mask), model(x, mask))
 
@@ -264,14 +228,13 @@ def test_onnxruntime_shares_bfloat16_with_the_process() -> None:
 
 def test_sizes_that_vary_are_tried_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[Any] = []
-    plain = IsolatedProcess.do
 
-    def noted(self: IsolatedProcess, task: Any) -> Any:
+    def noted(module: Path, task: Any) -> Any:
         feeds = [array for name, array in task.arrays.items() if name.startswith("feeds")]
         sizes.extend(each.shape for each in feeds if each.ndim)
-        return plain(self, task)
+        return run_task(module, task)
 
-    monkeypatch.setattr(IsolatedProcess, "do", noted)
+    monkeypatch.setattr(tried, "run_task", noted)
     model = build(Small)
     fast = torch.compile(
         model,

@@ -29,7 +29,7 @@ def echo(header: Any, arrays: Any) -> Any:
 
 
 def pids(header: Any, arrays: Any) -> Any:
-    return {"helper": os.getppid(), "worker": os.getpid()}
+    return {"worker": os.getpid()}
 
 
 def modules(header: Any, arrays: Any) -> Any:
@@ -62,7 +62,7 @@ def abort(header: Any, arrays: Any) -> Any:
 def hang(header: Any, arrays: Any) -> Any:
     if "note" in header:
         with open(header["note"], "w") as file:
-            file.write(f"{os.getppid()} {os.getpid()}")
+            file.write(str(os.getpid()))
     time.sleep(1000)
 
 
@@ -122,8 +122,3 @@ def refuse(header: Any, arrays: Any) -> Any:
 
 def killed(header: Any, arrays: Any) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def kill_helper(header: Any, arrays: Any) -> Any:
-    os.kill(os.getppid(), signal.SIGKILL)
-    time.sleep(1000)

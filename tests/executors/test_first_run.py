@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torchrlopt.errors import LoweringError
-from torchrlopt.executors.isolation.isolated_process import Task
+from torchrlopt.executors.isolation.task import Task
 from torchrlopt.executors.onnx_runtimes import first_run
 from torchrlopt.executors.onnx_runtimes.first_run import BYTES_PER_S, LEAST_S, FirstRun, Request
 

@@ -11,13 +11,13 @@ import pytest
 
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.isolation import verdicts
-from torchrlopt.executors.isolation.isolated_process import IsolatedProcess, Task
+from torchrlopt.executors.isolation.task import Task
 from torchrlopt.executors.isolation.tried import tried
 
 
 @pytest.fixture(scope="module")
-def helper() -> IsolatedProcess:
-    return IsolatedProcess(Path(__file__).with_name("isolated_runtime.py"))
+def helper() -> Path:
+    return Path(__file__).with_name("isolated_runtime.py")
 
 
 @pytest.fixture
@@ -39,9 +39,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return kept
 
 
-def tries(
-    helper: IsolatedProcess, what: str, key: str, is_stored: bool = True, **options: Any
-) -> dict[str, Any]:
+def tries(helper: Path, what: str, key: str, is_stored: bool = True, **options: Any) -> dict[str, Any]:
     task = Task(what, options, {"x": np.ones(8)}, 60.0, 1 << 30)
     return tried(helper, "This", task, "built it", key, is_stored)
 
@@ -51,9 +49,7 @@ def forget() -> None:
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_what_survived_is_not_tried_again(
-    is_stored: bool, helper: IsolatedProcess, store: dict[str, Any]
-) -> None:
+def test_what_survived_is_not_tried_again(is_stored: bool, helper: Path, store: dict[str, Any]) -> None:
     first = tries(helper, "pids", "a", is_stored)
     assert tries(helper, "pids", "a", is_stored) == first
     forget()
@@ -61,7 +57,7 @@ def test_what_survived_is_not_tried_again(
     assert (again == first) == is_stored == bool(store)
 
 
-def test_a_crash_is_remembered_with_its_day(helper: IsolatedProcess, store: dict[str, Any]) -> None:
+def test_a_crash_is_remembered_with_its_day(helper: Path, store: dict[str, Any]) -> None:
     with pytest.raises(
         LoweringError, match=r"This was tried .* its process ended with SIGSEGV while it built it$"
     ):
@@ -76,7 +72,7 @@ def test_a_crash_is_remembered_with_its_day(helper: IsolatedProcess, store: dict
 
 @pytest.mark.parametrize("what", ["killed", "fill", "refuse"])
 def test_what_may_have_come_from_outside_is_not_kept_on_disk(
-    what: str, helper: IsolatedProcess, store: dict[str, Any]
+    what: str, helper: Path, store: dict[str, Any]
 ) -> None:
     for _ in range(2):
         with pytest.raises(LoweringError):
@@ -87,9 +83,7 @@ def test_what_may_have_come_from_outside_is_not_kept_on_disk(
 @pytest.mark.parametrize("kept", ["{}", '{"trial": 3}', '{"trial": {"answer": {}}}',
     '{"trial": {"answer": [], "at": 1e9}}', '{"trial": {"death": "x", "at": "today"}}',
     '{"trial": {"death": "x", "at": 1e999}}', '{"trial": {"death": "x", "at": 0}}'])  # fmt: skip
-def test_a_verdict_that_is_malformed_or_old_is_a_miss(
-    kept: str, helper: IsolatedProcess, store: dict[str, Any]
-) -> None:
+def test_a_verdict_that_is_malformed_or_old_is_a_miss(kept: str, helper: Path, store: dict[str, Any]) -> None:
     store["a"] = kept
     assert "worker" in tries(helper, "pids", "a")
 

@@ -50,7 +50,7 @@ def test_the_answer_is_what_main_returns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [("fill", "the task failed; got: MemoryError"), ("crash", "SIGSEGV"), ("other", "no such kind")],
+    [("fill", "the task failed; got: .*MemoryError"), ("crash", "SIGSEGV"), ("other", "no such kind")],
 )
 def test_how_it_ends_is_said(kind: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=message):
@@ -59,7 +59,7 @@ def test_how_it_ends_is_said(kind: str, message: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["hang", "spin"])
 def test_it_is_ended_when_its_time_is_over(kind: str, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="too long"):
+    with pytest.raises(UnsupportedError, match="not done after"):
         call(tmp_path, kind, seconds=0.5)
 
 
@@ -154,7 +154,7 @@ def test_what_it_writes_without_end_is_not_held(tmp_path: Path) -> None:
     limits = Limits(60.0, 1 << 28, answer_bytes=1 << 20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     answer = run_limited(str(tmp_path / "module.py"), ("1000",), b"", limits, "the task")
-    with pytest.raises(UnsupportedError, match="gives too much"):
+    with pytest.raises(UnsupportedError, match="answered more than"):
         run_limited(str(tmp_path / "module.py"), (str(1 << 27),), b"", limits, "the task")
     assert len(answer) == 1000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes, of 268 MB

@@ -1,7 +1,8 @@
-"""Sandboxed subprocess with limits for untrusted files, which could hang, crash or exhaust the memory.
+"""Subprocesses with limits, for work that could hang, crash or exhaust the memory.
 
-The subprocess ends with this process and inherits no secrets from its environment. Before it reads the file
-it drops the rights to write files, start processes and open sockets, where the kernel can (`sandbox.py`).
+A subprocess ends with this process. One that works on untrusted files inherits no secrets from the
+environment, and before it reads them it drops the rights to write files, start processes and open sockets,
+where the kernel can (`sandbox.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import dataclasses
 import logging
 import os
 import selectors
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -34,11 +36,29 @@ class Limits:
         seconds: wall time; also the processor time per core.
         memory_bytes: address space, in addition to what its modules take.
         answer_bytes: maximum size of its answer, which this process holds in memory.
+        is_confined: whether it drops its rights. One that does not also limits its own memory.
     """
 
     seconds: float
     memory_bytes: int
     answer_bytes: int = 64 << 20
+    is_confined: bool = True
+
+
+class Death(Exception):  # noqa: N818  # it says how a subprocess ended
+    """A subprocess ended without an answer.
+
+    Args:
+        how: how it ended, as a clause.
+        detail: the last line that it wrote to its standard error.
+        is_lasting: whether the same is expected of the next one.
+    """
+
+    def __init__(self, how: str, detail: str = "", is_lasting: bool = True) -> None:
+        super().__init__(how)
+        self.how = how
+        self.detail = detail
+        self.is_lasting = is_lasting
 
 
 def run_limited(module: str, arguments: Sequence[str], data: bytes, limits: Limits, what: str) -> bytes:
@@ -57,8 +77,28 @@ def run_limited(module: str, arguments: Sequence[str], data: bytes, limits: Limi
     Raises:
         UnsupportedError: the subprocess exceeded a limit or died.
     """
+    with os.fdopen(os.memfd_create("torchrlopt"), "w+b") as file:
+        file.write(data)
+        file.seek(0)
+        try:
+            return call_limited(module, arguments, file.fileno(), limits, what)
+        except Death as death:
+            got = f"{death.how}: {death.detail}" if death.detail else death.how
+            raise UnsupportedError(f"{what} failed", got=got) from death
+
+
+def call_limited(module: str, arguments: Sequence[str], data: int, limits: Limits, what: str) -> bytes:
+    """The same as `run_limited`, with the data as the handle of a file in memory.
+
+    A subprocess that is not confined gets the handle; the other gets its content.
+
+    Raises:
+        Death: the subprocess exceeded a limit or died.
+        UnsupportedError: there is no Python to start.
+    """
     # The child enforces each limit too, as this process may be stopped or killed.
-    numbers = [str(limits.memory_bytes), str(limits.seconds), str(_cpu_s(limits))]
+    memory_bytes = limits.memory_bytes if limits.is_confined else 0
+    numbers = [str(memory_bytes), str(limits.seconds), str(_cpu_s(limits))]
     executable = python_executable()
     if executable is None:
         raise UnsupportedError(
@@ -66,36 +106,39 @@ def run_limited(module: str, arguments: Sequence[str], data: bytes, limits: Limi
             got="a program with Python in it",
             todo="multiprocessing.set_executable(path of a Python that has torchrlopt)",
         )
-    with os.fdopen(os.memfd_create("torchrlopt"), "w+b") as file:
-        file.write(data)
-        file.seek(0)
+    environment = plain_environment(os.environ) if limits.is_confined else os.environ
+    try:
         process = subprocess.Popen(
             [executable, "-P", str(_CHILD), str(os.getpid()), module, *numbers, *arguments],
-            stdin=file,
+            stdin=data,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**plain_environment(os.environ), "PYTHONPATH": module_path()},
+            env={**environment, "PYTHONPATH": module_path()},
             start_new_session=True,  # detach it from the user's terminal
         )
+    except OSError as error:
+        raise UnsupportedError(f"{what} needs a process of its own", got=str(error)) from error
     with process:
         try:
             answer, errors = _read(process, limits)
         except subprocess.TimeoutExpired as error:
-            raise UnsupportedError(f"{what} took too long", expected=f"up to {limits.seconds:g} s") from error
+            raise Death(f"it was not done after {limits.seconds:g} s") from error
         except OverflowError as error:
-            raise UnsupportedError(
-                f"{what} gives too much", expected=f"up to {limits.answer_bytes} bytes"
-            ) from error
+            raise Death(f"it answered more than {limits.answer_bytes} bytes") from error
         finally:
             process.kill()
-    lines = errors.decode(errors="replace").strip().splitlines()
+    lines = errors.decode(errors="replace").strip("\0\n ").splitlines()
     for line in lines:
         if line.startswith("sandbox: "):
             logger.debug("%s keeps rights that it does not need: %s", what, line)
     if process.returncode == 0 and answer.endswith(DONE):
         return answer.removesuffix(DONE)
-    how = f"it {ending(process.returncode)}"
-    raise UnsupportedError(f"{what} failed", got=lines[-1] if process.returncode >= 0 and lines else how)
+    detail = lines[-1][:500] if lines and not lines[-1].startswith("sandbox: ") else ""
+    if process.returncode == 0:
+        raise Death("its process ended without an answer", detail)
+    # SIGKILL comes from the system when memory runs out, or from a user of this machine.
+    is_lasting = process.returncode != -signal.SIGKILL
+    raise Death(f"its process {ending(process.returncode)}", detail, is_lasting)
 
 
 def _read(process: subprocess.Popen[bytes], limits: Limits) -> tuple[bytes, bytes]:

@@ -1,6 +1,7 @@
 """The child of `limited.py`: sets its own limits, drops rights, then calls a module.
 
-It imports nothing from the package by name because that would load torch.
+Without a limit of memory it keeps its rights, and the module limits itself. It imports nothing from the
+package by name because that would load torch.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ def main() -> None:
     sandbox = _module(str(_PACKAGE / "sandbox.py"))
     processes.killed_with_parent(int(parent))
     processes.killed_after(float(seconds) + _GRACE_S)
+    is_confined = memory != "0"
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # output printed by libraries must not end up in the answer
     with contextlib.suppress(FileNotFoundError):
         tempfile.gettempdir()  # torch calls this; finding a directory requires writing to it
     # Drop rights before other threads start, which would keep theirs. Imports only need to read.
-    are_files_confined = sandbox.confine_files()
-    answer = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # output printed by libraries must not end up in the answer
+    are_files_confined = not is_confined or sandbox.confine_files()
     module = _module(name)
-    data = sys.stdin.buffer.read()
+    data = sys.stdin.buffer.read() if is_confined else sys.stdin.fileno()
     _limit(int(memory), int(cpu))
-    are_calls_confined = sandbox.confine_calls()
+    are_calls_confined = not is_confined or sandbox.confine_calls()
     if not (are_files_confined and are_calls_confined):
         missing = [] if are_files_confined else [sandbox.LANDLOCK]
         missing += [] if are_calls_confined else [sandbox.SECCOMP]
@@ -46,6 +48,7 @@ def main() -> None:
     answer.write(module.main(data, arguments))
     answer.write(DONE)
     answer.close()
+    os._exit(0)  # skip whatever a library's threads do when the interpreter exits
 
 
 def _module(name: str) -> ModuleType:
@@ -62,12 +65,10 @@ def _module(name: str) -> ModuleType:
 
 def _limit(memory: int, cpu: int) -> None:
     """Limit memory and processor time from here on, and disable core dumps."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    limits = {
-        resource.RLIMIT_AS: pages * resource.getpagesize() + memory,
-        resource.RLIMIT_CPU: int(time.process_time()) + cpu,
-        resource.RLIMIT_CORE: 0,
-    }
+    limits = {resource.RLIMIT_CPU: int(time.process_time()) + cpu, resource.RLIMIT_CORE: 0}
+    if memory:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        limits[resource.RLIMIT_AS] = pages * resource.getpagesize() + memory
     for kind, number in limits.items():
         _, hardest = resource.getrlimit(kind)
         allowed = number if hardest == resource.RLIM_INFINITY else min(number, hardest)

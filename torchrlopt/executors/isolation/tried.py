@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 from typing import Any
 
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.isolation import verdicts
-from torchrlopt.executors.isolation.isolated_process import Death, IsolatedProcess, Task
+from torchrlopt.executors.isolation.task import Task, run_task
+from torchrlopt.onnx.limited import Death
 
 
-def tried(
-    process: IsolatedProcess, title: str, task: Task, doing: str, key: str, is_stored: bool
-) -> dict[str, Any]:
-    """The answer to a task, from the process or from the cache.
+def tried(module: Path, title: str, task: Task, doing: str, key: str, is_stored: bool) -> dict[str, Any]:
+    """The answer to a task, from a process or from the cache.
 
     Args:
-        process: runs the task.
+        module: see `run_task`.
         title: display name of the runtime.
         task: the task.
         doing: description of the task for messages: "while it ...".
@@ -26,12 +26,12 @@ def tried(
     Raises:
         LoweringError: the process crashed, hung or was killed for its memory use, now or earlier; or the
             runtime rejected the task.
-        UnsupportedError: see `IsolatedProcess.do`.
+        UnsupportedError: see `run_task`.
     """
     found = verdicts.known(key, is_stored)
     if found is None:
         try:
-            found = {"answer": process.do(task)}
+            found = {"answer": run_task(module, task)}
         except Death as death:
             found = {"death": death.how, "detail": death.detail}
             verdicts.remember(key, found, is_stored and death.is_lasting)

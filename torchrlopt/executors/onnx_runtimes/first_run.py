@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.isolation import verdicts
-from torchrlopt.executors.isolation.isolated_process import IsolatedProcess, Task
+from torchrlopt.executors.isolation.task import Task
 from torchrlopt.executors.isolation.tried import tried
 from torchrlopt.executors.weights.half_precision import available_bytes
 
@@ -58,7 +57,7 @@ class Isolated:
     Attributes:
         title: its display name.
         package: the Python package.
-        module: path of the file that runs there, see `IsolatedProcess`. Its `run` creates a session from a
+        module: path of the file that runs there, see `run_task`. Its `run` creates a session from a
             request and calls it; its `ask` returns the runtime's objection to a model.
     """
 
@@ -81,12 +80,7 @@ class Isolated:
         version = importlib.metadata.version(self.package)
         known = {"runtime": self.title, "version": version, "what": task.what, **parts}
         key = verdicts.key_of(known, data)
-        return tried(_process(self.module), self.title, task, doing, key, is_stored)
-
-
-@functools.cache
-def _process(module: Path) -> IsolatedProcess:
-    return IsolatedProcess(module)
+        return tried(self.module, self.title, task, doing, key, is_stored)
 
 
 @dataclasses.dataclass(frozen=True)
