@@ -1,9 +1,8 @@
 """Translates single nodes with torch's ONNX exporter.
 
 It passes *one* ATen node at a time to the exporter, for the many rare operators that we have no translation
-for, and gets a small ONNX model: through the exporter's registry, built once per process (about a second,
-hence lazily), or, if a version of torch lacks one of the private names, through the public exporter, which
-takes seconds per kind of node.
+for, and gets a small ONNX model through the exporter's registry, which is built once per process (about a
+second, hence lazily). If a version of torch lacks one of its private names, such operators stay opaque.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from torchrlopt.onnx.opsets import IR_VERSION, NATIVE
 from torchrlopt.onnx.quiet import quiet
 from torchrlopt.ops.onnx_types import onnx_dtype
 from torchrlopt.torch_private.exporter import exporter_parts
-from torchrlopt.torch_private.modes import tracing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,15 +70,11 @@ def translate_node(node: torch.fx.Node, inputs: Sequence[ir.Value]) -> ir.Model 
         result; None if the exporter has no translation, or fails.
     """
     found = registry()
-    return _by_public_exporter(node) if found is None else _by_registry(found, node, inputs)
-
-
-def _by_registry(found: Registry, node: torch.fx.Node, inputs: Sequence[ir.Value]) -> ir.Model | None:
+    function = None if found is None else found.dispatch(node)[0]
+    if found is None or function is None:
+        return None
     from onnxscript import evaluator
 
-    function, _ = found.dispatch(node)
-    if function is None:
-        return None
     stand_ins = {
         source: found.symbolic_tensor(found.opset, name=f"in_{index}", shape=value.shape, type=value.type)
         for index, (source, value) in enumerate(zip(node.all_input_nodes, inputs, strict=True))
@@ -122,44 +116,3 @@ def _ir_function(function: Any) -> ir.Function:
     if isinstance(function, ir.Function):
         return function
     return ir.serde.deserialize_function(function.to_function_proto())
-
-
-class _OneOperator(torch.nn.Module):
-    """Calls one ATen overload on tensors, its other arguments fixed."""
-
-    def __init__(self, node: torch.fx.Node) -> None:
-        super().__init__()
-        self._node = node
-
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        """Runs the operator."""
-        given = dict(zip(self._node.all_input_nodes, tensors, strict=True))
-        arguments = torch.fx.node.map_arg(self._node.args, given.__getitem__)
-        keywords = torch.fx.node.map_arg(self._node.kwargs, given.__getitem__)
-        target: Any = self._node.target
-        return target(*arguments, **keywords)
-
-
-def _by_public_exporter(node: torch.fx.Node) -> ir.Model | None:
-    examples: list[torch.Tensor] = []
-    for source in node.all_input_nodes:
-        meta = source.meta.get("val")
-        if not isinstance(meta, torch.Tensor) or not all(isinstance(size, int) for size in meta.shape):
-            return None
-        examples.append(torch.zeros(tuple(meta.shape), dtype=meta.dtype, device=meta.device))
-    if not examples:
-        return None
-    try:
-        # Without its own context the export would join that of the running compilation.
-        with tracing(None), quiet():
-            exported = torch.onnx.export(
-                _OneOperator(node),
-                tuple(examples),
-                dynamo=True,
-                optimize=False,
-                opset_version=NATIVE,
-                verbose=False,
-            )
-    except Exception:  # noqa: BLE001 - code of another project on any operator; the verdict is "no translation"
-        return None
-    return None if exported is None else exported.model

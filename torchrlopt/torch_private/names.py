@@ -91,6 +91,6 @@ WHERE_MISSING = {
     "torch._inductor.codecache.PyCodeCache": "the executor 'inductor' cannot be imported; the others work",
     "torch._inductor.compile": "a graph cannot be lowered by 'inductor': the original runs",
     # exporter.py
-    "torch.onnx._internal.exporter": "the public exporter translates operators, in seconds each",
+    "torch.onnx._internal.exporter": "operators without a translation of ours stay opaque",
 }
 """Consequence of a missing name, by dotted name; a leading dot marks an attribute of an object."""
