@@ -22,7 +22,7 @@ from torchrlopt.compile import backend
 from torchrlopt.errors import RlOptError
 from torchrlopt.executors.isolation import tried, verdicts
 from torchrlopt.executors.isolation.task import run_task
-from torchrlopt.executors.onnx_runtimes import asked, first_run, onnxruntime
+from torchrlopt.executors.onnx_runtimes import asked, first_run, onnxruntime, session_call
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo", "own_process")
 
@@ -86,8 +86,9 @@ def inject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
         monkeypatch.syspath_prepend(str(folder))
         if fault == "hang":
             monkeypatch.setattr(first_run, "LEAST_S", 3.0)
-            monkeypatch.setattr(first_run, "ASKED_S", 3.0)
-        monkeypatch.setattr(first_run, "available_bytes", lambda: 8 << 30)
+            monkeypatch.setattr(session_call, "ASKED_S", 3.0)
+        for module in (first_run, session_call):
+            monkeypatch.setattr(module, "available_bytes", lambda: 8 << 30)
 
     return put
 
@@ -218,9 +219,9 @@ def test_onnxruntime_shares_bfloat16_with_the_process() -> None:
         {name: torch.ones(shape, dtype=torch.bfloat16)} for name, shape in (("w", (2, 4)), ("x", (3, 2)))
     )
     request = onnxruntime._request(model, held, {})
-    isolated = onnxruntime._RUNTIME.isolated
+    runtime = onnxruntime.EXECUTOR._runtime
     trial = first_run.FirstRun(
-        lambda _: request, functools.partial(isolated.do, is_stored=False), varies=False
+        lambda _: request, functools.partial(runtime.do, is_stored=False), varies=False
     )
     trial.run(held, feeds)
     assert trial.is_over

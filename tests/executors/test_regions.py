@@ -96,7 +96,7 @@ def test_what_hangs_is_asked_for_twice_and_not_for_each_kind() -> None:
             raise LoweringError("it was not done after 60 s")
         return None
 
-    found = refused_kinds(model_of(nodes, [*inputs.values()]), (), "This", ask)
+    found = refused_kinds(model_of(nodes, [*inputs.values()]), (), "That", ask)
     assert asked == [9, 1, 1]
     assert set(found.values()) == {"it was not done after 60 s"}
     assert len(found) == 8
@@ -112,7 +112,7 @@ def test_kinds_that_are_taken_are_asked_for_together() -> None:
         asked.append(onnx.load_from_string(data))
         return None
 
-    assert not refused_kinds(model_of([tanh, relu], [x]), (), "This", ask)
+    assert not refused_kinds(model_of([tanh, relu], [x]), (), "Another", ask)
     (both,) = asked
     onnx.checker.check_model(both)
     assert sorted(node.op_type for node in both.graph.node) == ["Relu", "Tanh"]

@@ -40,7 +40,7 @@ def refused_kinds(
     """
     opsets = tuple(sorted(model.graph.opset_imports.items()))
     kinds = {
-        node: (ask, opsets, _kind(node))
+        node: (title, opsets, _kind(node))
         for node in model.graph
         if node not in known and node.domain != ATEN_DOMAIN and _is_plain(node)
     }

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from torchrlopt.errors import LoweringError
-from torchrlopt.executors.isolation import verdicts
 from torchrlopt.executors.isolation.task import Task
-from torchrlopt.executors.isolation.tried import tried
 from torchrlopt.executors.weights.half_precision import available_bytes
 
 LEAST_S = 120.0
@@ -50,57 +45,8 @@ class Request(NamedTuple):
     settings: Mapping[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Isolated:
-    """A runtime in a separate process.
-
-    Attributes:
-        title: its display name.
-        package: the Python package.
-        module: path of the file that runs there, see `run_task`. Its `run` creates a session from a
-            request and calls it; its `ask` returns the runtime's objection to a model.
-    """
-
-    title: str
-    package: str
-    module: Path
-
-    def do(
-        self, task: Task, doing: str, parts: Mapping[str, Any], data: bytes, is_stored: bool
-    ) -> dict[str, Any]:
-        """Run a task unless its outcome is known; raises what `isolation.tried` does.
-
-        Args:
-            task: the task.
-            doing: a description of it for messages.
-            parts: what the answer depends on, JSON-serialisable.
-            data: further data that it depends on.
-            is_stored: whether to look up and store answers on disk.
-        """
-        version = importlib.metadata.version(self.package)
-        known = {"runtime": self.title, "version": version, "what": task.what, **parts}
-        key = verdicts.key_of(known, data)
-        return tried(self.module, self.title, task, doing, key, is_stored)
-
-
-@dataclasses.dataclass(frozen=True)
-class Asking:
-    """Probes a runtime for operators; see `asked.Ask`."""
-
-    isolated: Isolated
-    is_stored: bool
-
-    def __call__(self, model: bytes) -> str | None:
-        """The runtime's objection to a model of a few nodes."""
-        memory = _memory(available_bytes())
-        task = Task("ask", {}, {"model": np.frombuffer(model, np.uint8)}, ASKED_S, memory)
-        answer = self.isolated.do(task, "was asked for operators", {}, model, self.is_stored)
-        refusal = answer.get("refusal")
-        return None if refusal is None else str(refusal)
-
-
 Try = Callable[[Task, str, Mapping[str, Any], bytes], object]
-"""Runs a task unless its outcome is known; see `Isolated.do`."""
+"""Runs a task unless its outcome is known; see `session_call.Runtime.do`."""
 
 
 class FirstRun:
@@ -158,14 +104,14 @@ class FirstRun:
                 got=f"{available / 1e6:.0f} MB",
                 is_bug=False,
             )
-        memory = _memory(None if available is None else available - num_bytes)
+        memory = memory_for(None if available is None else available - num_bytes)
         task = Task("run", header, arrays, LEAST_S + num_bytes / BYTES_PER_S, memory)
         self._tried(task, "built and ran this graph", {**header, "shapes": shapes}, request.proto)
         self._sizes.add(tuple(each.shape for each in feeds.values()))
         self._num_left -= 1
 
 
-def _memory(available: int | None) -> int:
+def memory_for(available: int | None) -> int:
     """How many of the available bytes a process may take."""
     return 1 << 62 if available is None else int(_SHARE * max(0, available))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir
 import torch
@@ -22,15 +22,9 @@ from torchrlopt.executors.onnx_runtimes.onnxruntime_build import session_of
 from torchrlopt.executors.onnx_runtimes.session_call import (
     Runtime,
     Session,
-    lower_to_session,
+    SessionExecutor,
     proto_without_weights,
 )
-from torchrlopt.executors.registry import Lowered, Refusals
-from torchrlopt.options import Options
-
-if TYPE_CHECKING:
-    from torchrlopt.capture.captured import Captured
-
 
 _IN_NUMPY = frozenset(
     onnx_ir.DataType[name]
@@ -142,28 +136,13 @@ def open_file(path: Path, threads: int) -> Callable[[Sequence[Any]], Sequence[An
     return lambda arrays: session.run(None, dict(zip(names, arrays, strict=True)))
 
 
-_RUNTIME = Runtime(
-    "ONNX Runtime",
-    "onnxruntime",
-    _open,
-    _request,
-    Path(__file__).with_name("onnxruntime_build.py"),
-    raises_above=True,
+EXECUTOR = SessionExecutor(
+    Runtime(
+        "ONNX Runtime",
+        "onnxruntime",
+        _open,
+        _request,
+        Path(__file__).with_name("onnxruntime_build.py"),
+        raises_above=True,
+    )
 )
-
-
-class OnnxRuntimeExecutor:
-    """Runs a model in an ONNX Runtime session on the CPU."""
-
-    name = "onnxruntime"
-
-    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
-        """See `Executor.refusals`."""
-        return _RUNTIME.refusals(model, options.cache)
-
-    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
-        """Build the callable; see `lower_to_session`."""
-        return lower_to_session(model, captured, options, _RUNTIME)
-
-
-EXECUTOR = OnnxRuntimeExecutor()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx_ir
@@ -21,13 +21,8 @@ from torchrlopt.errors import LoweringError
 from torchrlopt.executors.onnx_runtimes.chained_products import may_crash
 from torchrlopt.executors.onnx_runtimes.first_run import Request
 from torchrlopt.executors.onnx_runtimes.openvino_build import compiled_of, new_core, tensor_of
-from torchrlopt.executors.onnx_runtimes.session_call import Runtime, Session, lower_to_session
-from torchrlopt.executors.registry import Lowered, Refusals
+from torchrlopt.executors.onnx_runtimes.session_call import Runtime, Session, SessionExecutor
 from torchrlopt.executors.weights.half_precision import lacks_kernels
-from torchrlopt.options import Options
-
-if TYPE_CHECKING:
-    from torchrlopt.capture.captured import Captured
 
 # OpenVINO computes 64-bit integers of ONNX with 32 bits. That is enough for indices, sizes and axes: the
 # operators in the first set read or move them, those in the second compute them. Models that calculate with
@@ -225,23 +220,13 @@ def open_file(path: Path, threads: int) -> Callable[[Sequence[Any]], Sequence[An
     return lambda arrays: list(compiled(dict(zip(names, arrays, strict=True))).to_tuple())
 
 
-_RUNTIME = Runtime(
-    "OpenVINO", "openvino", _open, _request, Path(__file__).with_name("openvino_build.py"), _of_other_widths
+EXECUTOR = SessionExecutor(
+    Runtime(
+        "OpenVINO",
+        "openvino",
+        _open,
+        _request,
+        Path(__file__).with_name("openvino_build.py"),
+        _of_other_widths,
+    )
 )
-
-
-class OpenVinoExecutor:
-    """Runs a model in OpenVINO on the CPU."""
-
-    name = "openvino"
-
-    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
-        """See `Executor.refusals`."""
-        return _RUNTIME.refusals(model, options.cache)
-
-    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
-        """Build the callable; see `lower_to_session`."""
-        return lower_to_session(model, captured, options, _RUNTIME)
-
-
-EXECUTOR = OpenVinoExecutor()

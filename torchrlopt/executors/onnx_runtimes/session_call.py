@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.metadata
 import importlib.util
 import os
 import weakref
@@ -11,17 +12,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx_ir
 import torch
 
 from torchrlopt.errors import LoweringError, UnsupportedError
+from torchrlopt.executors.isolation import verdicts
+from torchrlopt.executors.isolation.task import Task
+from torchrlopt.executors.isolation.tried import tried
 from torchrlopt.executors.onnx_runtimes import conditioning
 from torchrlopt.executors.onnx_runtimes.asked import refused_kinds
 from torchrlopt.executors.onnx_runtimes.fetched_outputs import FetchedOutputs
-from torchrlopt.executors.onnx_runtimes.first_run import Asking, FirstRun, Isolated, Request
+from torchrlopt.executors.onnx_runtimes.first_run import ASKED_S, FirstRun, Request, memory_for
 from torchrlopt.executors.onnx_runtimes.index_bounds import Bounds, are_within, bounds_of, out_of_range
 from torchrlopt.executors.onnx_runtimes.last_digits import of_last_digits, refuse_last_digits
 from torchrlopt.executors.onnx_runtimes.plain_numbers import are_plain
+from torchrlopt.executors.registry import Lowered, Refusals
+from torchrlopt.executors.weights.half_precision import available_bytes
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.split_onnx import split_weights
 from torchrlopt.executors.weights.static_part import static_inputs
@@ -136,7 +143,8 @@ class Runtime:
         package: the Python package, which is also the name of our extra that installs it.
         open: creates a session.
         request: what `open` creates it from, apart from weights; takes a model, weights by name and settings.
-        module: path of the file that does the same in a separate process; see `first_run.Isolated`.
+        module: path of the file that runs in a separate process, see `run_task`. Its `run` creates a session
+            from a request and calls it; its `ask` returns the runtime's objection to a model.
         refuses: the nodes that the runtime would not compute as PyTorch does, with reasons.
         raises_above: whether it raises if an index is too large, as PyTorch does.
     """
@@ -180,13 +188,48 @@ class Runtime:
         """
         found = {**of_opaque(model), **of_last_digits(model), **self.not_as_pytorch(model)}
         if importlib.util.find_spec(self.package) is not None:
-            found |= refused_kinds(model, found, self.title, Asking(self.isolated, is_stored))
+            found |= refused_kinds(model, found, self.title, functools.partial(self.ask, is_stored=is_stored))
         return found
 
-    @property
-    def isolated(self) -> Isolated:
-        """The runtime in a separate process."""
-        return Isolated(self.title, self.package, self.module)
+    def do(
+        self, task: Task, doing: str, parts: Mapping[str, Any], data: bytes, is_stored: bool
+    ) -> dict[str, Any]:
+        """Run a task in a separate process unless its outcome is known; raises what `tried` does.
+
+        Args:
+            task: the task.
+            doing: a description of it for messages.
+            parts: what the answer depends on, JSON-serialisable.
+            data: further data that it depends on.
+            is_stored: whether to look up and store answers on disk.
+        """
+        version = importlib.metadata.version(self.package)
+        known = {"runtime": self.title, "version": version, "what": task.what, **parts}
+        key = verdicts.key_of(known, data)
+        return tried(self.module, self.title, task, doing, key, is_stored)
+
+    def ask(self, model: bytes, is_stored: bool) -> str | None:
+        """The runtime's objection to a model of a few nodes; see `asked.Ask`."""
+        memory = memory_for(available_bytes())
+        task = Task("ask", {}, {"model": np.frombuffer(model, np.uint8)}, ASKED_S, memory)
+        refusal = self.do(task, "was asked for operators", {}, model, is_stored).get("refusal")
+        return None if refusal is None else str(refusal)
+
+
+class SessionExecutor:
+    """Runs a model in sessions of a runtime on the CPU."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.name = runtime.package
+        self._runtime = runtime
+
+    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
+        """See `Executor.refusals`."""
+        return self._runtime.refusals(model, options.cache)
+
+    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
+        """Build the callable; see `lower_to_session`."""
+        return lower_to_session(model, captured, options, self._runtime)
 
 
 def lower_to_session(
@@ -274,7 +317,7 @@ class SessionCallable:
         self._check = split_weights(model.clone(), static, _CPU, exact=True) if is_composed else None
         self._first_run = FirstRun(
             lambda held: runtime.request(model, held, self._settings),
-            functools.partial(runtime.isolated.do, is_stored=options.cache),
+            functools.partial(runtime.do, is_stored=options.cache),
             any(not value.shape.is_static() for value in model.graph.inputs if value.shape is not None),
         )
         _CALLABLES.add(self)
