@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import rich.console
@@ -23,3 +24,12 @@ class Console(rich.console.Console):
     def render_str(self, text: str, **options: Any) -> Text:
         """Return the text of a cell, a title or a line; see rich."""
         return super().render_str(printable(text), **options)
+
+
+def text_of(*parts: object, width: int) -> str:
+    """Return what a console of this width prints."""
+    out = io.StringIO()
+    console = Console(file=out, width=width)
+    for part in parts:
+        console.print(part, highlight=False)
+    return out.getvalue().rstrip()

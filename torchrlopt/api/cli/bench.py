@@ -5,22 +5,20 @@ from __future__ import annotations
 import csv
 import dataclasses
 import importlib.util
-import io
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich import box
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from torchrlopt.api.bench.contestants import BASE, installed, names
 from torchrlopt.api.bench.rounds import Row, Settings, measure
 from torchrlopt.api.cli.models import load_model
-from torchrlopt.console import Console
+from torchrlopt.compile.progress import progress
+from torchrlopt.console import text_of
 from torchrlopt.errors import OptionsError
 from torchrlopt.machine.device import describe
 
@@ -52,21 +50,8 @@ def run(model: str, contestants: Sequence[str], settings: Settings) -> tuple[lis
         RlOptError: the model cannot be loaded.
     """
     load_model(model)  # reports its errors once, and not once per contestant
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(model, total=len(contestants) + settings.rounds)
-        begun = iter(range(len(contestants) + settings.rounds))
-
-        def tell(what: str) -> None:
-            bar.update(task, completed=next(begun), description=f"{model}: {what}")
-
-        return measure(model, contestants, settings, tell)
+    with progress(model, len(contestants) + settings.rounds) as advance:
+        return measure(model, contestants, settings, advance)
 
 
 def data(model: str, rows: Sequence[Row], settings: Settings, is_whole: bool) -> dict[str, Any]:
@@ -102,10 +87,8 @@ def render(model: str, rows: Sequence[Row], settings: Settings) -> str:
             _number(row.difference, ".1e"),
             row.kept,
         )
-    out = io.StringIO()
-    Console(file=out, width=120).print(table)
     failures = [f"{row.name}: {row.reason}" for row in rows if row.reason]
-    return "\n".join([out.getvalue().rstrip(), *failures])
+    return "\n".join([text_of(table, width=120), *failures])
 
 
 def _number(value: float | None, spec: str) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from torchrlopt.api.cli.models import load_model, of_the_model
+from torchrlopt.api.cli.tables import two_columns
 from torchrlopt.console import Console
 from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
 from torchrlopt.executor_table import names
@@ -77,26 +76,22 @@ def _device(where: str) -> torch.device:
 
 def render(found: Mapping[str, Any]) -> str:
     """Format the result of `look` as a table."""
-    table = Table(title="torchrlopt device", show_header=False, title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in found["device"].items():
-        table.add_row(name, str(value))
-    table.add_row("fingerprint", found["fingerprint"][:16])
-    table.add_section()
+    numbers = []
     for name, value in found["probe"]["model"].items():
         factor, unit = _UNITS.get(name, (1.0, "us" if name.endswith("_us") else ""))
-        table.add_row(name, f"{value / factor:.4g} {unit}".rstrip())
-    for name, text in _details(found["probe"]["raw"]):
-        table.add_row(name, text)
-    table.add_section()
-    table.add_row("probe took", f"{found['probe']['seconds']:.2f} s")
-    table.add_row("measured prices", ", ".join(f"{name}: {n}" for name, n in found["prices"].items()))
-    table.add_row("CUDA", found["cuda"])
-    table.add_row("profile", found["profile"])
-    out = io.StringIO()
-    Console(file=out, width=100).print(table)
-    return out.getvalue().rstrip()
+        numbers.append((name, f"{value / factor:.4g} {unit}".rstrip()))
+    prices = ", ".join(f"{name}: {n}" for name, n in found["prices"].items())
+    return two_columns(
+        "torchrlopt device",
+        [*found["device"].items(), ("fingerprint", found["fingerprint"][:16])],
+        [*numbers, *_details(found["probe"]["raw"])],
+        [
+            ("probe took", f"{found['probe']['seconds']:.2f} s"),
+            ("measured prices", prices),
+            ("CUDA", found["cuda"]),
+            ("profile", found["profile"]),
+        ],
+    )
 
 
 def _details(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from torchrlopt import _C
 from torchrlopt.api.cli.library import named
+from torchrlopt.compile.progress import progress
 from torchrlopt.console import Console
 from torchrlopt.errors import OptionsError, SubstitutionError
 from torchrlopt.substitutions import file_text, generated_folder, library_files, library_text
@@ -146,15 +145,12 @@ def _run(
     keep: Callable[[Checked], None] = lambda checked: None,
 ) -> list[Checked]:
     """Check all, with progress on a terminal, pass each result to `keep`, return them in the given order."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
     found: list[Checked] = []
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("checking", total=len(chosen))
+    with progress("checking", len(chosen)) as advance:
         for each in _in_processes(text, chosen, effort, jobs):
             found.append(each)
             keep(each)
-            progress.update(task, advance=1, description=each.name)
+            advance(each.name)
     order = {names[0]: position for position, names in enumerate(chosen)}
     return sorted(found, key=lambda each: order[each.name])
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 
 from rich.table import Table
 
-from torchrlopt.console import Console
+from torchrlopt.console import text_of
 
 
 def two_columns(title: str, *sections: Iterable[tuple[str, object]]) -> str:
@@ -19,6 +18,4 @@ def two_columns(title: str, *sections: Iterable[tuple[str, object]]) -> str:
         for name, value in section:
             table.add_row(name, "" if value is None else str(value))
         table.add_section()
-    out = io.StringIO()
-    Console(file=out, width=100).print(table)
-    return out.getvalue().rstrip()
+    return text_of(table, width=100)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -130,20 +129,18 @@ class Explanation:
 
     def __str__(self) -> str:
         # rich is slow to import, and most explanations are of one model
-        from torchrlopt.console import Console
+        from torchrlopt.console import text_of
 
-        out = io.StringIO()
-        console = Console(file=out, width=110)
+        parts: list[object] = []
         for number, graph in enumerate(self.graphs, 1):
             name = f"graph {number} of {len(self.graphs)}: " if len(self.graphs) > 1 else ""
-            console.print(f"{name}{graph.num_nodes} operators on {graph.device}", highlight=False)
+            parts.append(f"{name}{graph.num_nodes} operators on {graph.device}")
             if graph.opaque:
-                console.print(f"left alone: {', '.join(graph.opaque)}", highlight=False)
+                parts.append(f"left alone: {', '.join(graph.opaque)}")
             if graph.reason is not None:
-                console.print(f"the whole graph is left alone: {graph.reason}", highlight=False)
-            for view in graph.executors:
-                console.print(_table(view))
-        return out.getvalue().rstrip()
+                parts.append(f"the whole graph is left alone: {graph.reason}")
+            parts += map(_table, graph.executors)
+        return text_of(*parts, width=110)
 
 
 def _table(view: ExecutorView) -> object:
