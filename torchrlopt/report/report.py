@@ -7,10 +7,10 @@ JSON (`to_json`).
 from __future__ import annotations
 
 import dataclasses
-import io
+import itertools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,6 +78,34 @@ class Status:
         self.kept, self.fallback_reason = "original", reason
 
 
+def _merged(default: Any, merge: Callable[[list[Any]], Any], **options: bool) -> Any:
+    """A field of a report; `merge` makes its value for several graphs of the values for each."""
+    return dataclasses.field(default=default, metadata={"merge": merge}, **options)  # type: ignore[call-overload]
+
+
+def _joined(names: Any) -> str:
+    return ", ".join(dict.fromkeys(name for name in names if name))
+
+
+def _total(values: list[Any]) -> Any:
+    """Sum of the values that are not None; None if there is none."""
+    taken = [value for value in values if value is not None]
+    return sum(taken) if taken else None
+
+
+def _worst(values: list[float | None]) -> float | None:
+    """Largest of the values that are not None; None if there is none."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def _chained(tuples: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    return tuple(itertools.chain.from_iterable(tuples))
+
+
+def _each_once(tuples: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_chained(tuples)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Report:
     """The record of one optimisation; numbers that were not measured are None.
@@ -120,37 +148,37 @@ class Report:
     """
 
     status: Status = dataclasses.field(default_factory=Status)
-    searcher: str = ""
-    executor: str = ""
-    steps: tuple[ReportStep, ...] = ()
-    cost_before_ms: float | None = None
-    cost_after_ms: float | None = None
+    searcher: str = _merged("", _joined)
+    executor: str = _merged("", _joined)
+    steps: tuple[ReportStep, ...] = _merged((), _chained)
+    cost_before_ms: float | None = _merged(None, _total)
+    cost_after_ms: float | None = _merged(None, _total)
     measured_share: float | None = None
-    measured_before_ms: float | None = None
-    measured_after_ms: float | None = None
-    measured_spread: float | None = None
-    measured_is_calm: bool = True
-    measured_is_bound: bool = False
-    numerical_error: float | None = None
-    weight_bytes: int | None = None
-    packed_bytes: int | None = None
-    released_bytes: int = 0
+    measured_before_ms: float | None = _merged(None, _total)
+    measured_after_ms: float | None = _merged(None, _total)
+    measured_spread: float | None = _merged(None, _worst)
+    measured_is_calm: bool = _merged(True, all)
+    measured_is_bound: bool = _merged(False, any)
+    numerical_error: float | None = _merged(None, _worst)
+    weight_bytes: int | None = _merged(None, _total)
+    packed_bytes: int | None = _merged(None, _total)
+    released_bytes: int = _merged(0, sum)
     phases_ms: dict[str, float] = dataclasses.field(default_factory=dict)
-    is_cache_hit: bool = False
-    num_nodes_before: int = 0
-    num_nodes_after: int = 0
-    opaque: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    num_graphs: int = 1
-    cut: str = ""
-    choices: tuple[Choice, ...] = ()
-    measured_plans: tuple[MeasuredPlan, ...] = ()
-    parts: tuple[Part, ...] = ()
-    graph_hash: str = ""
-    plans: tuple[dict[str, Any], ...] = ()
-    searches: tuple[SearchRecord, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
-    records: tuple[Record, ...] = dataclasses.field(default=(), compare=False, repr=False)
+    is_cache_hit: bool = _merged(False, lambda each: bool(each) and all(each))
+    num_nodes_before: int = _merged(0, sum)
+    num_nodes_after: int = _merged(0, sum)
+    opaque: tuple[str, ...] = _merged((), _each_once)
+    notes: tuple[str, ...] = _merged((), _each_once)
+    num_graphs: int = _merged(1, sum)
+    cut: str = _merged("", _joined)
+    choices: tuple[Choice, ...] = _merged((), _chained)
+    measured_plans: tuple[MeasuredPlan, ...] = _merged((), _chained)
+    parts: tuple[Part, ...] = _merged((), _chained)
+    graph_hash: str = _merged("", _joined)
+    plans: tuple[dict[str, Any], ...] = _merged((), _chained)
+    searches: tuple[SearchRecord, ...] = _merged((), _chained)
+    left_out: tuple[LeftOut, ...] = _merged((), _chained)
+    records: tuple[Record, ...] = _merged((), _chained, compare=False, repr=False)
 
     @property
     def kept(self) -> Kept:
@@ -261,53 +289,27 @@ class Report:
                 phases[name] = phases.get(name, 0.0) + ms
         return cls(
             status=_merged_status([r.status for r in reports]),
-            searcher=_joined(r.searcher for r in reports),
-            executor=_joined(r.executor for r in reports),
-            steps=tuple(step for r in reports for step in r.steps),
-            cost_before_ms=_total([r.cost_before_ms for r in reports]),
-            cost_after_ms=_total([r.cost_after_ms for r in reports]),
             measured_share=_share(reports),
-            measured_before_ms=_total([r.measured_before_ms for r in reports]),
-            measured_after_ms=_total([r.measured_after_ms for r in reports]),
-            measured_spread=_worst([r.measured_spread for r in reports]),
-            measured_is_calm=all(r.measured_is_calm for r in reports),
-            measured_is_bound=any(r.measured_is_bound for r in reports),
-            numerical_error=_worst([r.numerical_error for r in reports]),
-            weight_bytes=_total([r.weight_bytes for r in reports]),
-            packed_bytes=_total([r.packed_bytes for r in reports]),
-            released_bytes=sum(r.released_bytes for r in reports),
             phases_ms=phases,
-            is_cache_hit=bool(reports) and all(r.is_cache_hit for r in reports),
-            num_nodes_before=sum(r.num_nodes_before for r in reports),
-            num_nodes_after=sum(r.num_nodes_after for r in reports),
-            opaque=tuple(dict.fromkeys(name for r in reports for name in r.opaque)),
-            notes=tuple(dict.fromkeys(note for r in reports for note in r.notes)),
-            num_graphs=sum(r.num_graphs for r in reports),
-            cut=_joined(r.cut for r in reports),
-            choices=tuple(choice for r in reports for choice in r.choices),
-            measured_plans=tuple(plan for r in reports for plan in r.measured_plans),
-            parts=tuple(part for r in reports for part in r.parts),
-            graph_hash=_joined(r.graph_hash for r in reports),
-            plans=tuple(plan for r in reports for plan in r.plans),
-            searches=tuple(search for r in reports for search in r.searches),
-            left_out=tuple(each for r in reports for each in r.left_out),
-            records=tuple(record for r in reports for record in r.records),
+            **{
+                each.name: each.metadata["merge"]([getattr(report, each.name) for report in reports])
+                for each in dataclasses.fields(cls)
+                if each.metadata
+            },
         )
 
     def __str__(self) -> str:
         # rich is slow to import, and most reports are never printed
         from rich.table import Table
 
-        from torchrlopt.console import Console
+        from torchrlopt.console import text_of
 
         table = Table(title="torchrlopt", show_header=False, title_justify="left")
         table.add_column(style="bold")
         table.add_column(overflow="fold")
         for name, text in self.rows():
             table.add_row(name, text)
-        out = io.StringIO()
-        Console(file=out, width=110).print(table)
-        return out.getvalue().rstrip()
+        return text_of(table, width=110)
 
     def rows(self) -> list[tuple[str, str]]:
         """Names and texts of the printed table, without numbers that were not measured."""
@@ -407,21 +409,6 @@ def _merged_status(each: Sequence[Status]) -> Status:
         checked_sets=sum(one.checked_sets for one in each),
         repro=next((one.repro for one in each if one.repro is not None), None),
     )
-
-
-def _joined(names: Any) -> str:
-    return ", ".join(dict.fromkeys(name for name in names if name))
-
-
-def _total(values: list[Any]) -> Any:
-    """Sum of the values that are not None; None if there is none."""
-    taken = [value for value in values if value is not None]
-    return sum(taken) if taken else None
-
-
-def _worst(values: list[float | None]) -> float | None:
-    """Largest of the values that are not None; None if there is none."""
-    return max((value for value in values if value is not None), default=None)
 
 
 def _share(reports: Sequence[Report]) -> float | None:
