@@ -59,7 +59,6 @@ class Staged:
         self.keep = {each.resolve() for each in keep}
         self.folder = StagingFolder(path.parent)
         self.data_name = ""  # of the data file, once it exists
-        self.is_committed = False
 
     def __enter__(self) -> Staged:
         return self
@@ -67,8 +66,6 @@ class Staged:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.data_name and not self.is_committed:
-            (self.path.parent / self.data_name).unlink(missing_ok=True)  # this is only the empty placeholder
         self.folder.close()
 
     @property
@@ -95,7 +92,6 @@ class Staged:
                 _move(moved, base, file, self.data_name)
                 _flush(file)
         elif self.data_name:
-            (self.path.parent / self.data_name).unlink()
             self.model_path.with_name(self.data_name).unlink()
             self.data_name = ""
         try:
@@ -112,28 +108,30 @@ class Staged:
         """Move the model into place.
 
         Raises:
-            OSError: it cannot be moved there; whatever was there before is unchanged.
+            OSError: it cannot be moved there, or somebody else has made data of its name meanwhile; whatever
+                was there before is unchanged.
         """
         old = self._old_data()
         if self.data_name:
-            os.replace(self.model_path.with_name(self.data_name), self.path.parent / self.data_name)
-        os.replace(self.model_path, self.path)
-        self.is_committed = True
+            self.folder.publish(self.data_name)
+        try:
+            os.replace(self.model_path, self.path)
+        except OSError:
+            if self.data_name:
+                (self.path.parent / self.data_name).unlink()
+            raise
         for path in old:
             with contextlib.suppress(OSError):
                 path.unlink()
 
     def _free_name(self) -> str:
-        """Reserve an unused name for the data; an empty file holds it until the data is moved there."""
+        """An unused name for the data."""
         number = 0
         while True:
             name = f"{self.path.name}.{number}.data" if number else f"{self.path.name}.data"
-            try:
-                self.folder.take(name)
-            except FileExistsError:
-                number += 1
-            else:
+            if not os.path.lexists(self.path.parent / name):
                 return name
+            number += 1
 
     def _old_data(self) -> list[Path]:
         """Data that only the replaced model can need: written here, under a name derived from its own."""

@@ -10,13 +10,10 @@ import fcntl
 import os
 import re
 import shutil
-import stat
 import tempfile
 from pathlib import Path
 
 _PREFIX = ".torchrlopt."
-_TAKEN = ".taken"  # a file that names the empty placeholder file next to the folder
-_LONGEST_NOTE = 400
 _OURS = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")  # the pattern of tempfile's names
 
 
@@ -37,17 +34,21 @@ class StagingFolder:
         _clear_abandoned(parent)
         self.path, self._lock = _made(parent)
 
-    def take(self, name: str) -> None:
-        """Reserve a name next to this folder with an empty file, which is removed if this process is killed.
+    def publish(self, name: str) -> None:
+        """Move a file out of the folder, next to it.
 
         Raises:
             FileExistsError: there is a file of this name.
         """
-        handle = os.open(self.path.parent / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        target = self.path.parent / name
         try:
-            (self.path / _TAKEN).write_bytes(_identity(os.fstat(handle)) + os.fsencode(name))
-        finally:
-            os.close(handle)
+            os.link(self.path / name, target)
+        except FileExistsError:
+            raise
+        except OSError:  # no hard links on this file system
+            os.replace(self.path / name, target)
+        else:
+            (self.path / name).unlink()
 
     def close(self) -> None:
         """Remove the folder and its content."""
@@ -74,7 +75,7 @@ def _made(parent: Path) -> tuple[Path, int]:
 
 
 def _clear_abandoned(parent: Path) -> None:
-    """Remove folders of dead processes, and the empty files that reserved names for their data."""
+    """Remove folders of dead processes."""
     names: list[str] = []
     with contextlib.suppress(OSError):  # a writable folder need not be readable
         names = [name for name in os.listdir(parent) if _OURS.fullmatch(name)]
@@ -89,25 +90,6 @@ def _clear(path: Path) -> None:
         if os.fstat(handle).st_uid != os.geteuid():
             return
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with contextlib.suppress(FileNotFoundError):
-            _give_back(path / _TAKEN)
         shutil.rmtree(path)
     finally:
         os.close(handle)
-
-
-def _give_back(note: Path) -> None:
-    """Remove the empty file that a note names. Archives may contain such folders, with arbitrary names."""
-    status = note.lstat()
-    if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST_NOTE:
-        return
-    content = note.read_bytes()
-    held = note.parent.parent / os.fsdecode(content.split(b" ", 2)[-1])
-    status = held.lstat()
-    is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_size == 0
-    if is_ours and content == _identity(status) + os.fsencode(held.name):
-        held.unlink()
-
-
-def _identity(status: os.stat_result) -> bytes:
-    return f"{status.st_dev} {status.st_ino} ".encode()
