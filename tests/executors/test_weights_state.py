@@ -1,39 +1,25 @@
-"""State of a set of weights: objects, versions and addresses, read in C++ or listed by Python."""
+"""State of a set of weights: objects, versions and addresses."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from torchrlopt import _C
-from torchrlopt.executors.weights.state import ListedPlaces, TensorStates
-
-Make = Callable[[Sequence[torch.Tensor]], TensorStates]
-
-
-@pytest.fixture(params=["read", "listed"])
-def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Make:
-    if request.param == "listed":
-        monkeypatch.setattr(_C, "TensorPlaces", ListedPlaces)
-    return TensorStates
+from torchrlopt.executors.weights.state import TensorStates
 
 
 def _tensors(count: int = 3) -> list[torch.Tensor]:
     return [torch.nn.Parameter(torch.randn(4, 4)) for _ in range(count)]
 
 
-def test_this_pytorch_is_read_in_cpp() -> None:
-    assert isinstance(TensorStates(_tensors())._places, _C.TensorPlaces)
-
-
-def test_what_has_no_strides_is_listed() -> None:
+def test_what_has_no_strides_is_refused() -> None:
     sparse = torch.eye(3).to_sparse()
     with pytest.raises(ValueError, match="without plain memory"):
-        _C.TensorPlaces([sparse])
+        TensorStates([sparse])
 
 
 def _write(tensor: torch.Tensor) -> None:
@@ -79,19 +65,19 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("which", [0, 2])
-def test_changes_of_any_tensor_are_seen(make: Make, change: Callable[[Any], None], which: int) -> None:
+def test_changes_of_any_tensor_are_seen(change: Callable[[Any], None], which: int) -> None:
     tensors = _tensors()
-    states = make(tensors)
+    states = TensorStates(tensors)
     assert states.is_of(tensors)
     assert states.is_of(tuple(tensors)), "in whichever sequence they come"
     change(tensors[which])
     assert not states.is_of(tensors)
-    assert make(tensors).is_of(tensors)
+    assert TensorStates(tensors).is_of(tensors)
 
 
-def test_other_objects_are_others_also_over_the_same_memory(make: Make) -> None:
+def test_other_objects_are_others_also_over_the_same_memory() -> None:
     tensors = _tensors()
-    states = make(tensors)
+    states = TensorStates(tensors)
     twin = torch.nn.Parameter(tensors[1].data)
     assert twin.data_ptr() == tensors[1].data_ptr()
     assert twin._version == tensors[1]._version
@@ -102,21 +88,21 @@ def test_other_objects_are_others_also_over_the_same_memory(make: Make) -> None:
     assert states.is_of(tensors)
 
 
-def test_tensors_that_have_swapped_what_they_hold(make: Make) -> None:
+def test_tensors_that_have_swapped_what_they_hold() -> None:
     tensors = _tensors()
-    states = make(tensors)
+    states = TensorStates(tensors)
     torch.utils.swap_tensors(tensors[0], tensors[1])
     assert not states.is_of(tensors)
 
 
-def test_none_is_kept_alive(make: Make) -> None:
+def test_none_is_kept_alive() -> None:
     tensors = _tensors(1)
-    states = make(tensors)
+    states = TensorStates(tensors)
     weight = weakref.ref(tensors.pop())
     assert weight() is None
     assert not states.is_of(tensors)
 
 
-def test_no_tensors(make: Make) -> None:
-    assert make([]).is_of(())
-    assert not make([]).is_of(_tensors(1))
+def test_no_tensors() -> None:
+    assert TensorStates([]).is_of(())
+    assert not TensorStates([]).is_of(_tensors(1))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_MOST_LETTERS = 2000  # of an objection, which may list many operators
 _CALLS = 2  # the second uses other code: memory is planned by what the first one needed
 _BFLOAT16 = 16  # in ONNX
 
@@ -37,8 +38,8 @@ def session_of(proto: bytes, values: Mapping[str, Any], settings: Mapping[str, A
     )
 
 
-def refusal(model: bytes) -> str | None:
-    """Why ONNX Runtime rejects a model, or None; see `asked.Ask`."""
+def ask(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Why ONNX Runtime rejects a model, as a task; see `asked.Ask`."""
     from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
 
     options = SessionOptions()
@@ -46,18 +47,12 @@ def refusal(model: bytes) -> str | None:
     options.log_severity_level = 4
     options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        InferenceSession(arrays["model"].tobytes(), options, providers=["CPUExecutionProvider"])
     except MemoryError:  # unrelated to the operators
         raise
     except Exception as error:  # noqa: BLE001  # ONNX Runtime's errors have no common base
-        return str(error).rpartition(" : ")[2]
-    return None
-
-
-def ask(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """`refusal` as a task; truncated if it lists many operators."""
-    reason = refusal(arrays["model"].tobytes())
-    return {"refusal": None if reason is None else reason[:2000]}
+        return {"refusal": str(error).rpartition(" : ")[2][:_MOST_LETTERS]}
+    return {"refusal": None}
 
 
 def run(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:

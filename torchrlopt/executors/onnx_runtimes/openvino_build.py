@@ -11,6 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+_MOST_LETTERS = 2000  # of an objection, which may list many operators
 _CALLS = 2  # the second uses other code: what was built for these sizes is cached
 
 
@@ -62,26 +63,22 @@ def tensor_of(array: NDArray[Any], is_bfloat16: bool) -> Any:
     return openvino.Tensor(array, shared_memory=True)
 
 
-def refusal(model: bytes) -> str | None:
-    """Why OpenVINO rejects a model, or None; see `asked.Ask`."""
+def ask(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Why OpenVINO rejects a model, as a task; see `asked.Ask`."""
     import openvino  # noqa: F401  # outside the try: a broken installation says nothing about operators
 
     try:
         core = new_core()
-        network = core.read_model(model)
+        network = core.read_model(arrays["model"].tobytes())
         taken = core.query_model(network, "CPU")
     except MemoryError:  # unrelated to the operators
         raise
     except Exception as error:  # noqa: BLE001  # OpenVINO's errors have no common base
-        return str(error).strip().rpartition("Summary:")[2].partition("To facilitate")[0]
+        reason = str(error).strip().rpartition("Summary:")[2].partition("To facilitate")[0]
+        return {"refusal": reason[:_MOST_LETTERS]}
     refused = {each.get_type_name() for each in network.get_ops() if each.get_friendly_name() not in taken}
-    return f"the CPU has no {', '.join(sorted(refused))}" if refused else None
-
-
-def ask(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """`refusal` as a task; truncated if it lists many operators."""
-    reason = refusal(arrays["model"].tobytes())
-    return {"refusal": None if reason is None else reason[:2000]}
+    reason = f"the CPU has no {', '.join(sorted(refused))}"[:_MOST_LETTERS]
+    return {"refusal": reason if refused else None}
 
 
 def run(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:

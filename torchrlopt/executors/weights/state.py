@@ -9,7 +9,6 @@ compared: a write to the whole weight, such as merging adapters into it, changes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 
@@ -55,15 +54,12 @@ class TensorStates:
 
     Raises:
         RuntimeError: one of them is an inference tensor, which has no version.
+        ValueError: one of them has a layout without strides; graphs with such tensors are left alone.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._versions = list(map(version_of, tensors))
-        self._places: _C.TensorPlaces | ListedPlaces
-        try:
-            self._places = _C.TensorPlaces(tensors)
-        except ValueError:  # a layout without strides
-            self._places = ListedPlaces(tensors)
+        self._places = _C.TensorPlaces(tensors)
 
     def is_of(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether these are the same objects, with the same versions and layouts, at the same addresses.
@@ -72,28 +68,6 @@ class TensorStates:
             RuntimeError: one of them is an inference tensor.
         """
         return self._places.is_of(tensors) and self._versions == list(map(version_of, tensors))
-
-
-class ListedPlaces:
-    """A Python version of `_C.TensorPlaces`, which takes ten times as long.
-
-    Args:
-        tensors: the objects; none is kept alive.
-    """
-
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        self._objects = list(map(id, tensors))
-        self._places = list(map(_place, tensors))
-
-    def is_of(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Whether these are the same objects, with the same layouts, at the same addresses."""
-        return self._objects == list(map(id, tensors)) and self._places == list(map(_place, tensors))
-
-
-def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """The address and layout of a tensor; strides if the layout has any."""
-    strides = tensor.stride() if tensor.layout is torch.strided else ()
-    return tensor.data_ptr(), tensor.dtype, tensor.shape, strides
 
 
 def storages_of(weights: Iterable[torch.Tensor]) -> list[torch.UntypedStorage]:
