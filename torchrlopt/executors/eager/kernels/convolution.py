@@ -16,7 +16,7 @@ from torch import fx
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
 from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
-from torchrlopt.executors.eager.kernels.epilogues import NONE, added_value, fused_activation
+from torchrlopt.executors.eager.kernels.epilogues import NONE, added_like, fused_activation
 from torchrlopt.executors.eager.kernels.operators import CONV
 from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
@@ -111,7 +111,7 @@ def needs_channels_last(call: fx.Node) -> bool:
 
 def _rewrite_to_indirect(graph: fx.Graph, site: Convolution, packed: PackedWeights, method: int) -> fx.Node:
     """Insert a call of our kernel in place of the last fused node; returns it."""
-    last, summand = _residual(site) or (site.node, None)
+    last, summand = added_like(site.node) or (site.node, None)
     last, epilogue = indirect.with_epilogue(last)
     x, window = _window_of(site)
     weight = packed.node(site.weight, site.bias, site.groups, method)
@@ -151,7 +151,7 @@ def _rewrite(
     weight = _packed_weight(graph, site, packed)
     window = (site.padding, site.stride, site.dilation, site.groups)
     last, epilogue = fused_activation(site.node, site.node in finite)
-    residual = _residual(site) if epilogue is NONE and site.output_padding is None else None
+    residual = added_like(site.node) if epilogue is NONE and site.output_padding is None else None
     args: tuple[Any, ...]
     if residual is not None:
         last, other = residual
@@ -170,18 +170,6 @@ def _rewrite(
             target = packing.CONVOLUTION
             args = (site.x, weight, site.bias, *window, *tail)
     return replace(graph, site.node, last, target, args)
-
-
-def _residual(site: Convolution) -> tuple[fx.Node, fx.Node] | None:
-    """The sum this convolution can be fused into: same shape and dtype, nothing broadcast."""
-    added = added_value(site.node)
-    if added is None:
-        return None
-    total, other = added
-    value, of_conv = tensor_of(other), tensor_of(site.node)
-    if value is None or of_conv is None or value.dtype != of_conv.dtype or value.device != of_conv.device:
-        return None
-    return added if shape_key(other) == shape_key(site.node) == shape_key(total) else None
 
 
 def _packed_weight(graph: fx.Graph, site: Convolution, packed: dict[Any, fx.Node]) -> fx.Node:

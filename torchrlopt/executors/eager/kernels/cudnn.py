@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels.epilogues import added_value
+from torchrlopt.executors.eager.kernels.epilogues import added_like
 from torchrlopt.executors.eager.kernels.library import composite
 from torchrlopt.executors.eager.kernels.selection import (
     HALF,
@@ -36,7 +36,7 @@ from torchrlopt.executors.eager.kernels.selection import (
     select,
 )
 from torchrlopt.executors.eager.kernels.sites import Convolution, convolution_at
-from torchrlopt.executors.lowering.fx_values import only_user, shape_key, static_shape, tensor_of
+from torchrlopt.executors.lowering.fx_values import only_user, static_shape, tensor_of
 
 aten = torch.ops.aten
 
@@ -116,8 +116,8 @@ def _fused(graph: fx.Graph, site: Convolution, made: dict[Any, fx.Node]) -> fx.N
         return None  # the fused calls ignore these settings
     last, other = only_user(site.node), None
     if last is not None and last.target is aten.add.Tensor:
-        added = added_value(site.node)
-        if added is None or not _is_like(added[1], site.node):
+        added = added_like(site.node)
+        if added is None:
             return None
         last, other = only_user(added[0]), added[1]
     if last is None or last.target is not aten.relu.default:
@@ -217,11 +217,3 @@ def _channels_last(graph: fx.Graph, site: Convolution, made: dict[Any, fx.Node])
         turned.kwargs = {"memory_format": torch.channels_last}
         made[key] = turned
     return made[key]
-
-
-def _is_like(other: fx.Node, node: fx.Node) -> bool:
-    """True for an operand of the convolution's dtype and device that is not broadcast."""
-    value, of_conv = tensor_of(other), tensor_of(node)
-    if value is None or of_conv is None or value.dtype != of_conv.dtype or value.device != of_conv.device:
-        return False
-    return shape_key(other) == shape_key(node)

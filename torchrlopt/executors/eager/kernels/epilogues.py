@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels import packing
-from torchrlopt.executors.lowering.fx_values import arguments, only_user
+from torchrlopt.executors.lowering.fx_values import arguments, only_user, shape_key, tensor_of
 from torchrlopt.generated_code import checked
 from torchrlopt.torch_private.operators import OpOverload
 
@@ -191,3 +191,13 @@ def added_value(value: fx.Node) -> tuple[fx.Node, fx.Node] | None:
     left, right = user.args[0], user.args[1]
     other = right if left is value else left
     return (user, other) if isinstance(other, fx.Node) and other is not value else None
+
+
+def added_like(value: fx.Node) -> tuple[fx.Node, fx.Node] | None:
+    """The same as `added_value`, for an operand of the same dtype, device and sizes: nothing is broadcast."""
+    added = added_value(value)
+    mine, other = tensor_of(value), None if added is None else tensor_of(added[1])
+    if added is None or mine is None or other is None:
+        return None
+    is_like = mine.dtype == other.dtype and mine.device == other.device
+    return added if is_like and shape_key(added[1]) == shape_key(value) else None
