@@ -63,6 +63,7 @@ lint: build
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
 	find csrc -name '*.h' -o -name '*.inc' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
 	@git ls-files '*.py' '*.cpp' '*.h' '*.inc' | xargs wc -l | awk '$$2 != "total" && $$1 > $(LONG) \
 	  {print "note: " $$2 " has " $$1 " lines: is it one subject?"}'

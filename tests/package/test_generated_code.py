@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import fx
 
-from tests.package.test_floors import PACKAGE, python_files
+from tests.package.test_floors import PACKAGE
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.lazy_code import forward_of, lazy_module
 from torchrlopt.generated_code import checked
@@ -103,7 +103,7 @@ def name_of(call: ast.Call) -> str:
 def test_only_known_places_make_code_of_text() -> None:
     found = {
         (path.relative_to(PACKAGE).as_posix(), name_of(call))
-        for path in python_files(PACKAGE)
+        for path in PACKAGE.rglob("*.py")
         for call in calls(path)
         if name_of(call) in MAKERS
     }
@@ -115,7 +115,7 @@ def test_every_module_of_a_graph_is_checked() -> None:
     """`GraphModule` generates code at once, `_LazyGraphModule` later."""
     unchecked = [
         f"{path.relative_to(PACKAGE)}:{call.lineno}"
-        for path in python_files(PACKAGE)
+        for path in PACKAGE.rglob("*.py")
         for call in calls(path)
         if name_of(call) in ("GraphModule", "_LazyGraphModule", "python_code")
         and not any(isinstance(part, ast.Call) and name_of(part) == "checked" for part in ast.walk(call))
