@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PYTEST_ARGS ?= -n auto --dist worksteal
 DEPS := $(VENV)/.installed
 
-.PHONY: venv build demo check test docs figures fuzz zoo lint sanitize fuzz-core soak format clean
+.PHONY: venv build demo check test nightly docs figures fuzz zoo lint sanitize fuzz-core soak format clean
 
 venv: $(DEPS)
 
@@ -26,14 +26,21 @@ demo: build
 	$(PY) -m baselines.demo
 
 # A test that hangs fails, with the stacks of its threads; with several processes the others go on.
-test: build
-	OMP_NUM_THREADS=1 $(PY) -m pytest -o faulthandler_exit_on_timeout=true --durations=30 $(PYTEST_ARGS)
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -o faulthandler_exit_on_timeout=true --durations=30
 
-# The rooms of what differs from BASE, without what takes long.
+# Ten minutes on two cores.
+test: build
+	$(PYTEST) -m "not nightly" $(PYTEST_ARGS)
+
+# All other models, entry points, executors, architectures, experiments and examples.
+nightly: build
+	$(PYTEST) -m nightly $(PYTEST_ARGS)
+
+# The rooms of what differs from BASE.
 BASE ?= HEAD
 check: build
 	@rooms=$$(.ci/changed-rooms $(BASE)); [ -n "$$rooms" ] || { echo "nothing has changed since $(BASE)"; exit 0; }; \
-	  OMP_NUM_THREADS=1 $(PY) -m pytest -q -m "not slow" $(PYTEST_ARGS) $$rooms
+	  OMP_NUM_THREADS=1 $(PY) -m pytest -q -m "not nightly" $(PYTEST_ARGS) $$rooms
 
 # The pages of docs/ and the docstrings as a site, build/site/index.html; a link that leads nowhere is an error.
 $(VENV)/.docs: $(DEPS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -78,6 +79,12 @@ def fresh_dynamo() -> Iterator[None]:
     backend.reset()
 
 
+def pytest_collection_finish() -> None:
+    """Leave what is loaded by now out of garbage collection, which takes a second with it."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests that need missing hardware or libraries, with the reason."""
     has_gpu = torch.cuda.is_available()
@@ -86,6 +93,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
         if item.get_closest_marker("tensorrt") and not has_gpu:
             item.add_marker(pytest.mark.skip(reason="TensorRT needs a CUDA device"))
+
+
+@pytest.fixture
+def checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `optimise_onnx` check files in this process: one of its own takes seconds to begin."""
+    from torchrlopt.compile import check_file
+
+    monkeypatch.setattr(
+        check_file, "run_limited", lambda module, arguments, data, *_: check_file.main(data, arguments)
+    )
 
 
 @pytest.fixture

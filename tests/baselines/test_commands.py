@@ -54,7 +54,7 @@ def test_a_command_has_an_example_that_it_can_read(name: str) -> None:
     assert set(options) <= set(re.findall(r"--[a-z-]+", shown.output.replace(example[0], "")))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_compare(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="the peer onnxruntime needs it")
     file = tmp_path / "compare.csv"
@@ -75,7 +75,7 @@ def test_compare(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(rows(file, "compare"), frame)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_calls(tmp_path: Path) -> None:
     file = tmp_path / "calls.csv"
     run(
@@ -143,7 +143,7 @@ def test_ways_to_call_pytorchs_kernels_compute_the_same(monkeypatch: pytest.Monk
     assert found == {"ATen", "channels_last", "product", "one call", "longer, cut", "volume"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "CHAINS", (100, 200))
     file = tmp_path / "search.csv"
@@ -164,7 +164,7 @@ def test_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (steps > 0).all()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("part", ["variants", "regions", "plans"])
 def test_prices(part: str, tmp_path: Path) -> None:
     file = tmp_path / "prices.csv"

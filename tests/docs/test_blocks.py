@@ -121,7 +121,7 @@ def test_a_mention_that_is_wrong_is_refused() -> None:
             commands.check_mention(word)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("fresh_dynamo")
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def test_the_public_api_is_listed() -> None:
 
 
 @needs_generator
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_site_is_built(tmp_path: Path) -> None:
     run = _build(ROOT, tmp_path)
     assert run.returncode == 0, run.stderr
@@ -53,7 +53,7 @@ def test_the_site_is_built(tmp_path: Path) -> None:
 
 
 @needs_generator
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()

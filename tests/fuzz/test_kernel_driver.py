@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 CASES = 1000
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_thousand_calls() -> None:
     """All kernels and dtypes, also those of AVX-512 and of the matrix unit, which are in software there."""
     if shutil.which("g++") is None or shutil.which("make") is None:

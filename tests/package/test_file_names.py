@@ -15,21 +15,7 @@ from torchrlopt.executors.lowering.around import lower_pair
 from torchrlopt.onnx import files
 
 #: What PyTorch's older exporter, TensorFlow and people call their inputs, and what Python cannot.
-ORDINARY = [
-    "x",
-    "input.1",
-    "x:0",
-    "x-0",
-    "images/0",
-    "class",
-    "self",
-    "None",
-    "0",
-    "1x",
-    "a b",
-    "déjà",
-    "cut_1",
-]
+ORDINARY = ["x", "input.1", "x:0", "images/0", "class", "None", "1x", "a b", "déjà", "cut_1"]
 
 
 def relus(name: str) -> onnx.ModelProto:
@@ -60,7 +46,9 @@ def marker(folder: Path) -> tuple[Path, str]:
 
 
 @pytest.mark.parametrize("name", ORDINARY)
-def test_a_file_is_rewritten_whatever_its_input_is_called(name: str, tmp_path: Path) -> None:
+def test_a_file_is_rewritten_whatever_its_input_is_called(
+    name: str, tmp_path: Path, checked_here: None
+) -> None:
     path = saved(tmp_path, relus(name))
     report = torchrlopt.optimise_onnx(
         path, tmp_path / "out.onnx", cache=False, verify=False, searcher="greedy"

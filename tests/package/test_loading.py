@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from torchrlopt import loading
 from torchrlopt.loading import load, take_ms
 
 
@@ -36,29 +33,3 @@ def test_what_cannot_be_imported_raises() -> None:
     with pytest.raises(ModuleNotFoundError):
         load("imports", ["no_such_module_anywhere"])
     take_ms()
-
-
-@pytest.fixture
-def eager_switches() -> Iterator[None]:
-    """Threads take turns as often as Python lets them."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
-@pytest.mark.usefixtures("eager_switches")
-def test_threads_that_compile_at_once_tell_each_time_once() -> None:
-    take_ms()
-
-    def tell_and_take(thread: int) -> float:
-        told = 0.0
-        for number in range(500):
-            with loading._lock:
-                loading._pending_ms.update({f"{thread} {number} {each}": 1.0 for each in range(40)})
-            told += sum(take_ms().values())
-        return told
-
-    with ThreadPoolExecutor(4) as pool:
-        told = sum(pool.map(tell_and_take, range(4)))
-    assert told + sum(take_ms().values()) == 4 * 500 * 40

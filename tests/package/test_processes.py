@@ -34,7 +34,7 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads processes from /proc")
 def test_workers_end_when_the_learner_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "learner.py"

@@ -164,7 +164,7 @@ def test_variants_are_checked_and_named(matrices: State) -> None:
         assert len(entry.name) == 12
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_interrupt_keeps_the_state(tmp_path: Path) -> None:
     """Ctrl-C ends the command, and the state can be read."""
     # a process that is started in the background may have been told to ignore the signal

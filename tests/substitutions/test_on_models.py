@@ -83,7 +83,7 @@ EXPECTED: dict[str, tuple[set[str], dict[str, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("fresh_dynamo")
 @pytest.mark.parametrize("name", EXPECTED)
 def test_fires_and_leaves_little(name: str) -> None:

@@ -215,7 +215,7 @@ def test_best_so_far_forgives_a_detour() -> None:
 WORKERS = {"in_process": 1, "threads": 2, "processes": 2}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_data_of_real_episodes_do_not_depend_on_who_plays_them(tmp_path: Path) -> None:
     hashes = {}
     for kind, workers in WORKERS.items():
@@ -225,7 +225,7 @@ def test_data_of_real_episodes_do_not_depend_on_who_plays_them(tmp_path: Path) -
     assert len(set(hashes.values())) == 1, hashes
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_data_of_a_world_model_do_not_depend_on_who_plays_them(tmp_path: Path) -> None:
     hashes = {}
     for kind, workers in WORKERS.items():

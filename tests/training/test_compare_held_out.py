@@ -15,7 +15,7 @@ from baselines.shared.tables import of, read
 from training.compare_held_out import compare
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_held_out_graphs_are_compared_as_models_are(tmp_path: Path) -> None:
     app = typer.Typer()
     app.command()(compare)

@@ -28,7 +28,7 @@ def is_same(one: Result, other: Result) -> bool:
     return all(one[name] == other[name] for name in ("data", "weights", "real_steps"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("row", ROWS)
 def test_whole_runs_of_every_row_do_not_depend_on_who_collects(row: str) -> None:
     alone = made(row)

@@ -17,7 +17,7 @@ from training.papers.learn import DriverTask, train
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 class Idle:

@@ -159,7 +159,7 @@ def test_rows_of_world_models_are_trained_by_dreaming(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("row", ROWS)
 def test_the_command_retrains_every_row(row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = (

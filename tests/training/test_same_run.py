@@ -133,7 +133,7 @@ def test_a_switch_that_is_off_tells_no_runs_apart() -> None:
     assert json.loads(on.settings()) == given
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_world_models_learn_with_every_sampler(sampler: str, tmp_path: Path) -> None:
     config = Config.of_row(
