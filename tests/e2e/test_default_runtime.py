@@ -39,7 +39,7 @@ class ManySmall(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.convs = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1, groups=16) for _ in range(120))
+        self.convs = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1, groups=16) for _ in range(90))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for conv in self.convs:

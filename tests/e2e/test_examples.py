@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.crosses import nightly_but
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
 
@@ -26,7 +28,7 @@ def test_every_example_is_run() -> None:
     assert sorted(LAST_WORDS) == EXAMPLES
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", nightly_but(["multi_lora", "vision"], EXAMPLES))
 def test_example(name: str, tmp_path: Path) -> None:
     if name == "generate":
         pytest.importorskip("transformers")

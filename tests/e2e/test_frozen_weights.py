@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -181,3 +182,30 @@ def test_other_sizes_keep_the_promise_apart_as_well() -> None:
     for rows in (4, 5, 6, 7):
         for adapter in (linear(rows), known):
             same(fast, model, torch.randn(rows, 8), adapter)
+
+
+@dataclasses.dataclass
+class Box:
+    """An object of the user's, which is no module."""
+
+    tag: int
+
+
+class Tagged(Own):
+    def __init__(self) -> None:
+        super().__init__()
+        self.box = Box(0)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return self.own(x), self.box.tag
+
+
+def test_an_object_of_the_model_may_change() -> None:
+    model = Tagged().eval()
+    fast: Any = torchrlopt.optimise(model, **OPTIONS)
+    with torch.no_grad():
+        for tag in (1, 1, 1, 2, 2, 3):
+            model.box.tag = tag
+            assert fast(X)[1] == tag
+        model.box = Box(4)
+        assert fast(X)[1] == 4

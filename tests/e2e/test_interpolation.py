@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tests.crosses import nightly_but
 from torchrlopt import optimise
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
@@ -54,7 +55,7 @@ def test_to_the_size_of_another_map(mode: str, rank: int) -> None:
     is_right(rank, lambda coarse, fine: functional.interpolate(coarse, size=fine.shape[2:], mode=mode))
 
 
-@pytest.mark.parametrize("factor", [2.0, 1.3, 0.7])
+@pytest.mark.parametrize("factor", nightly_but([1.3], [2.0, 1.3, 0.7]))
 @pytest.mark.parametrize(("mode", "rank"), sorted(RANKS))
 def test_by_a_factor(mode: str, rank: int, factor: float) -> None:
     """Multiples of 10 by 1.3 or 0.7 are one smaller where the factor is rounded to float32."""

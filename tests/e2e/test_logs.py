@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import torch
 model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).eval()
@@ -27,6 +29,7 @@ def told(**environment: str) -> str:
     return done.stderr
 
 
+@pytest.mark.nightly
 def test_nothing_is_told_without_being_asked() -> None:
     assert "operators" not in told()
 
@@ -35,11 +38,11 @@ def test_torch_logs() -> None:
     text = told(TORCH_LOGS="torchrlopt")
     assert "1 instead of 2 operators" in text
     assert "FusedMatMul" not in text
-    assert "FusedMatMul" in told(TORCH_LOGS="+torchrlopt")
 
 
-def test_artefacts_of_a_trace(tmp_path: Path) -> None:
-    told(TORCH_TRACE=str(tmp_path))
+def test_artefacts_of_a_trace_and_a_debug_log(tmp_path: Path) -> None:
+    """Of one process: starting it takes longer than all else."""
+    assert "FusedMatMul" in told(TORCH_TRACE=str(tmp_path), TORCH_LOGS="+torchrlopt")
     (trace,) = tmp_path.iterdir()
     lines = trace.read_text().splitlines()
     found = {}

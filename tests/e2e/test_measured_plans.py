@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import torchrlopt
+from tests.crosses import nightly_but
 from torchrlopt.compile import attempt, plan_contest
 from torchrlopt.errors import LoweringError, OptionsError
 from torchrlopt.report import Report, Timing
@@ -68,7 +69,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return given
 
 
-@pytest.mark.parametrize("executor", ["eager", "onnxruntime", "inductor"])
+@pytest.mark.parametrize("executor", nightly_but(["eager"], ["eager", "onnxruntime", "inductor"]))
 def test_the_fastest_of_some_plans_runs(executor: str, case: tuple[nn.Module, torch.Tensor]) -> None:
     if executor == "onnxruntime":
         pytest.importorskip("onnxruntime")
@@ -98,11 +99,11 @@ def test_a_plan_that_is_faster_twice_is_used_and_remembered(
     assert not again.measured_plans
 
 
-@pytest.mark.parametrize("gains", [[0.5, -0.1], [0.5, 0.01], [0.04], [-0.2]])
+@pytest.mark.parametrize("gains", [[0.5, -0.1], [0.5, 0.01], [0.04]])
 def test_a_plan_that_was_lucky_once_is_not(
     gains: list[float], case: tuple[nn.Module, torch.Tensor], times: list[float]
 ) -> None:
-    times += gains  # beside the searched one a second time slower; within the spread; slower
+    times += gains  # beside the searched one a second time slower; within the spread
     report = run(*case, executor="eager", measure_plans=2, cache=False)
     assert [each.is_kept for each in report.measured_plans] == [False]
     assert report.plans[0]["found_by"] != "measurements"
@@ -142,6 +143,7 @@ def test_the_cheapest_are_measured_first(case: tuple[nn.Module, torch.Tensor], t
     assert predicted == sorted(predicted)
 
 
+@pytest.mark.nightly
 def test_auto_measures_plans_of_the_fastest_executor(case: tuple[nn.Module, torch.Tensor]) -> None:
     report = run(*case, executor="auto", measure_plans=3, measure_ms=20, cache=False)
     planned = [each for each in report.choices if each.searcher != "none"]
@@ -171,7 +173,7 @@ def test_measured_plans_need_measurement() -> None:
 
 
 def test_files_are_rewritten_as_without_the_option(
-    case: tuple[nn.Module, torch.Tensor], tmp_path: Path
+    case: tuple[nn.Module, torch.Tensor], tmp_path: Path, checked_here: None
 ) -> None:
     model, x = case
     torch.onnx.export(model, (x,), tmp_path / "in.onnx", dynamo=True, verbose=False)

@@ -116,26 +116,6 @@ def test_wrong_calls_raise_what_the_model_raises() -> None:
         strict(torch.randn(5, 17))
 
 
-def test_what_dynamo_cannot_trace_runs_as_it_is(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = build(Branches)
-    fast = optimise(model, **{**QUICK, "on_error": "fallback"})
-
-    def refuse(*_: Any) -> Any:
-        raise torch._dynamo.exc.TorchRuntimeError("no such operator")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fast._torchrlopt_runner, "_compiled", refuse)
-        close(fast(X), model(X).detach())
-        patch.setattr(fast._torchrlopt_runner, "_compiled", lambda *_: pytest.fail("asked again"))
-        close(fast(X), model(X).detach())
-    assert caplog.text.count("no such operator") == 1
-    assert "Dynamo cannot trace the model" in str(fast.report.fallback_reason)
-    close(fast(X[:3]), model(X[:3]).detach())
-    assert fast.report.kept == "rewritten", "other sizes are tried"
-
-
 # Methods of the model
 
 

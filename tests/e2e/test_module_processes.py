@@ -37,7 +37,7 @@ class Features(Dataset[torch.Tensor]):
         return self.model(X[index]).detach()
 
 
-@pytest.mark.parametrize("way", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["fork", pytest.param("spawn", marks=pytest.mark.nightly)])
 def test_workers_of_a_data_loader(way: str) -> None:
     model = build(Branches)
     fast = optimise(model, X[0], **QUICK)

@@ -14,7 +14,7 @@ from torch import nn
 from tests.e2e.models import Branches, ConvNorm, build
 from tests.onnx.onnx_text import proto_of
 from torchrlopt import optimise_onnx
-from torchrlopt.compile import check_file, rewrite_file
+from torchrlopt.compile import rewrite_file
 from torchrlopt.errors import (
     LoweringError,
     ModelFormatError,
@@ -50,12 +50,7 @@ class Activations(nn.Module):
         return x, f.relu6(self.conv(image))
 
 
-@pytest.fixture(autouse=True)
-def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check is made here: a process of its own, as `test_check_file.py` has, takes seconds to begin."""
-    monkeypatch.setattr(
-        check_file, "run_limited", lambda module, arguments, data, *_: check_file.main(data, arguments)
-    )
+pytestmark = pytest.mark.usefixtures("checked_here")
 
 
 def exported(model: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> Path:

@@ -21,6 +21,8 @@ from tests.onnx.onnx_text import proto_of
 from torchrlopt.api.optimise import optimise_onnx
 from torchrlopt.report import Report
 
+pytestmark = pytest.mark.usefixtures("checked_here")
+
 LIGHT = Path(onnx.backend.test.__file__).parent / "data" / "light"
 
 # What is in front of the operators in question, so that there is something to rewrite.
@@ -161,7 +163,7 @@ def test_what_is_newer_than_the_opset_is_taken_apart(name: str, opset: int, tmp_
     [
         "light_squeezenet",
         *(
-            pytest.param(f"light_{name}", marks=pytest.mark.slow)
+            pytest.param(f"light_{name}", marks=pytest.mark.nightly)
             for name in (
                 "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2",
                 "resnet50", "shufflenet", "vgg19", "zfnet512",

@@ -198,7 +198,9 @@ def test_no_plan_is_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.json*"))
 
 
-def test_torch_compile_and_files_take_plans(saved: tuple[Report, Path], tmp_path: Path) -> None:
+def test_torch_compile_and_files_take_plans(
+    saved: tuple[Report, Path], tmp_path: Path, checked_here: None
+) -> None:
     model = build(Branches)
     run = torch.compile(model, backend="rlopt", options={**STRICT, "plan": str(saved[1])})
     with torch.no_grad():

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tests.crosses import nightly_but
 from tests.e2e.models import RUNTIMES, STRICT
 from torchrlopt import optimise
 from torchrlopt.api.optimised import Optimised
@@ -172,7 +173,7 @@ for name, function in (("//", lambda y, at: (y, at[0] // at[1])), ("%", lambda y
 """
 
 
-@pytest.mark.parametrize("executor", RUNTIMES)
+@pytest.mark.parametrize("executor", nightly_but(RUNTIMES[:1], RUNTIMES))
 def test_a_quotient_that_overflows_ends_no_program(executor: str) -> None:
     """The processor raises a signal for it; in a process of its own, as nothing could catch that here."""
     command = [sys.executable, "-c", OVERFLOW.format(executor=executor)]

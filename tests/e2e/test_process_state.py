@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.crosses import nightly_but
 from tests.e2e.models import Branches, ConvNorm, build, compiled
 from tests.process_state import changes, loggers, process_state
 from torchrlopt import searcher_table
@@ -113,7 +114,7 @@ def seeded() -> None:
     random.seed(3)
 
 
-@pytest.mark.parametrize("name", SEARCHERS)
+@pytest.mark.parametrize("name", nightly_but(["agent", "greedy"], SEARCHERS))
 def test_nothing_is_seen_of_a_compilation(
     name: str, seen: dict[str, list[dict[str, Any]]], two_threads: None, fresh_dynamo: None
 ) -> None:

@@ -180,6 +180,7 @@ def test_the_page_tells_the_parts(runtime: str, tmp_path: Path) -> None:
     assert str(report.parts[0]) in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.nightly
 def test_auto_runs_parts_too(runtime: str) -> None:
     model, x = build(Waves, "middle"), torch.randn(4, WIDTH)
     fast = optimised(model, x, executor="auto", measure=True, measure_ms=20.0, min_gain=-10.0)

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.crosses import nightly_but
 from tests.e2e.models import RUNTIMES, STRICT, Branches, assert_same, build
 from torchrlopt import optimise, reports
 from torchrlopt.compile import attempt
@@ -94,7 +95,7 @@ class NoSuchOperator(nn.Module):
 
 
 @pytest.mark.skipif(not RUNTIMES, reason="no runtime for ONNX models is installed")
-@pytest.mark.parametrize("weights", ["check", "frozen"])
+@pytest.mark.parametrize("weights", nightly_but(["check"], ["check", "frozen"]))
 def test_a_genuine_failure_with_sizes_that_vary(weights: str, tmp_path: Path) -> None:
     x = torch.randn(5, 16)
     torch._dynamo.mark_dynamic(x, 0)

@@ -67,7 +67,7 @@ def runs_in(out: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in (out / "runs").glob("*.json")}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_figures_and_tables_are_drawn_from_the_committed_results(tmp_path: Path) -> None:
     report = reproduce(tmp_path, "all", "--data", str(RESULTS))
     for name in EXPERIMENTS:
@@ -79,7 +79,7 @@ def test_all_figures_and_tables_are_drawn_from_the_committed_results(tmp_path: P
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_runs_are_kept_after_a_kill_and_other_sections_stay(tmp_path: Path) -> None:
     (tmp_path / "REPORT.md").write_text("# Old\n\n## fig4.1: Latencies\n\nOld.\n", encoding="utf-8")
     told = [sys.executable, str(ROOT / "training" / "reproduce.py"), "table6.2", "fig6.3", "--share", "0.001"]
@@ -110,7 +110,6 @@ def test_runs_are_kept_after_a_kill_and_other_sections_stay(tmp_path: Path) -> N
     assert "8 cores of another" in report
 
 
-@pytest.mark.slow
 def test_searches_and_properties(tmp_path: Path) -> None:
     report = reproduce(tmp_path, "table4.1", "fig4.2")
     for name in ("table4.1", "fig4.2"):
@@ -121,7 +120,7 @@ def test_searches_and_properties(tmp_path: Path) -> None:
     assert (gains.diff().dropna() > -1e-12).all(), "of undisturbed prices none is lost again"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "names", [["table4.2"], ["fig4.5"], ["measurements"], ["efficiency"], ["scaling"], ["samplers"]]
 )
@@ -132,7 +131,7 @@ def test_what_is_measured_is_reported(names: list[str], tmp_path: Path) -> None:
     assert "| NO |" not in report
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_figures_of_rows(tmp_path: Path) -> None:
     report = reproduce(tmp_path, *OF_ROWS)
     for name in OF_ROWS:
@@ -152,7 +151,6 @@ def test_figures_of_rows(tmp_path: Path) -> None:
     assert on_gpu["eager"].isna().all(), "nothing ran on one"
 
 
-@pytest.mark.slow
 def test_a_training_that_was_killed_goes_on(tmp_path: Path) -> None:
     straight, broken = tmp_path / "straight", tmp_path / "broken"
     run = rows.training_of("mf", TINY, 3, SCALE, updates=3)

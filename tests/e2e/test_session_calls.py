@@ -12,7 +12,6 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.e2e.models import QUICK, RUNTIMES, build
-from tests.e2e.test_module_processes import in_a_fork
 from torchrlopt import optimise
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
@@ -103,17 +102,6 @@ def test_a_wrong_call_leaves_later_ones_right(executor: str) -> None:
         expect(fast, model, X, at)
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("executor", RUNTIMES)
-def test_what_is_no_plain_number_goes_to_the_original(executor: str, number: float) -> None:
-    model = build(Plain)
-    fast = warm(model, executor, "frozen", X)
-    x = X.clone()
-    x[1, 3] = number
-    expect(fast, model, x)
-    expect(fast, model, X)
-
-
 @pytest.mark.parametrize("executor", RUNTIMES)
 def test_weights_that_change_get_a_session_of_their_own(executor: str) -> None:
     model = build(Plain)
@@ -140,16 +128,3 @@ def test_a_view_that_negates(executor: str) -> None:
     fast = warm(model, executor, "frozen", x)
     expect(fast, model, x)
     expect(fast, model, x * 2)
-
-
-@pytest.mark.parametrize("executor", RUNTIMES)
-def test_a_fork_leaves_the_sessions_of_its_parent(executor: str) -> None:
-    model = build(Plain)
-    fast = warm(model, executor, "frozen", X)
-
-    def work() -> bool:
-        for _ in range(3):
-            expect(fast, model, X)
-        return True
-
-    in_a_fork(work)

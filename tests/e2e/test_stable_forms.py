@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.crosses import nightly_but
 from tests.e2e.models import RUNTIMES, STRICT
 from torchrlopt import optimise
 
@@ -54,7 +55,12 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype",
+    nightly_but(
+        [torch.bfloat16, torch.float32], [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+    ),
+)
 @pytest.mark.parametrize("name", [*FUNCTIONS, "group_norm"])
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_dtypes(runtime: str, name: str, dtype: torch.dtype) -> None:

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from baselines.models import NAMES, build
+from tests.crosses import nightly_but
 from tests.e2e.models import STRICT, assert_same, compiled, last_report
 from torchrlopt import optimise
 
-pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", nightly_but(["toy_bert", "mobilenet_v3"], NAMES))
 def test_model(name: str) -> None:
     model, inputs = build(name)
     run = compiled(model)
