@@ -111,16 +111,6 @@ def test_large_scores_do_not_overflow() -> None:
     assert bool(got.isfinite().all())
 
 
-def test_the_error_is_that_of_aten() -> None:
-    for rows, keys, size in ((128, 128, 64), (64, 3000, 40), (300, 300, 32), (64, 64, 512)):
-        q, k, v = rand(1, 4, rows, size), rand(1, 4, keys, size), rand(1, 4, keys, size)
-        wanted, scale = expected(q, k, v, scale=1 / math.sqrt(size)), 1 / math.sqrt(size)
-        ours = indirect.attend(q, k, v, None, False, scale, False)
-        theirs = F.scaled_dot_product_attention(q, k, v)
-        assert ours is not None
-        assert (ours - wanted).abs().mean() < 1.5 * (theirs - wanted).abs().mean()
-
-
 def test_what_is_not_read_goes_to_aten() -> None:
     few, wide = rand(1, 2, 3, 16), rand(1, 2, 16, 30).mT
     k, v = rand(1, 1, 20, 16), rand(1, 1, 20, 16)

@@ -109,30 +109,6 @@ def test_what_is_read_and_written_may_be_a_part() -> None:
             assert len(sequence_of(check(parts, args, static=[1, 2, 3])).bands()) == 2
 
 
-@pytest.mark.parametrize(
-    ("channels", "size", "kernel", "batch"),
-    [
-        pytest.param(64, 40, 3, 1, id="it stays in the caches"),
-        pytest.param(64, 112, 3, 2, id="several images"),
-        pytest.param(4096, 9, 7, 1, id="most rows would be computed twice"),
-    ],
-)
-def test_others_are_not(channels: int, size: int, kernel: int, batch: int) -> None:
-    args = operands(channels, size, kernel, batch)
-    with threads(2):
-        prepared = check(lambda *given: wide(*given, padding=kernel // 2), args, static=[1, 2, 3])
-        assert sequence_of(prepared).bands() == []
-
-
-def test_what_takes_long_is_not_computed_twice() -> None:
-    _, _, b, c = operands(128, 64, 3)
-    with threads(2):
-        for inside, is_cut in ((16, True), (256, False)):
-            args = [rand(1, inside, 64, 64), weight(128, inside, 1, 1), b, c]
-            prepared = check(lambda *given: wide(*given, padding=1), args, static=[1, 2, 3])
-            assert bool(sequence_of(prepared).bands()) == is_cut
-
-
 def test_what_others_read_too_is_whole() -> None:
     def twice(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
         y = F.relu(F.conv2d(x, a))

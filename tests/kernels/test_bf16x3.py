@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import torchrlopt
 from tests.kernels.image_cases import rand, weight
-from tests.kernels.kernel_cases import check, one_by_one, threads
+from tests.kernels.kernel_cases import check, threads
 from tests.kernels.test_indirect import ACTIVATIONS
 from tests.kernels.test_winograd import epilogue
 from torchrlopt import _C
@@ -68,14 +68,6 @@ def test_any_product(seed: int) -> None:
     activation = draw.choice(list(ACTIVATIONS))
     got = linear(x, w, bias, activation=activation)
     assert (got - ACTIVATIONS[activation](expected)).abs().max() < 2e-5 * max(1.0, expected.abs().max())
-
-
-def test_the_error_is_less_than_that_of_a_sum_one_by_one() -> None:
-    for rows, inside, outside in ((128, 768, 256), (64, 2048, 128), (200, 64, 64)):
-        x, w = rand(rows, inside), rand(outside, inside)
-        expected = x.double() @ w.double().t()
-        error, known = ((each - expected).abs().mean() for each in (linear(x, w), one_by_one(x, w)))
-        assert error < known
 
 
 def test_a_row_does_not_depend_on_the_others() -> None:
@@ -237,12 +229,6 @@ def test_a_sum_that_overflows_is_infinite() -> None:
     assert torch.equal(linear(x, w).isnan(), linear(x, w, method=indirect.SUMS).isnan())
 
 
-def test_zeros_give_zeros() -> None:
-    x = rand(64, 100)
-    x[10:20] = 0.0
-    assert bool((linear(x, rand(50, 100))[10:20] == 0.0).all())
-
-
 def test_onednn_finds_the_unit_as_it_left_it() -> None:
     """Both set the unit's registers, for the same threads."""
     a, b = rand(61, 70).bfloat16(), rand(50, 70).bfloat16()
@@ -259,46 +245,6 @@ def test_the_unit_can_be_turned_off(limit: str) -> None:
     given = {**os.environ, "TORCHRLOPT_INSTRUCTIONS": limit}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=given, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_the_method_must_be_one() -> None:
-    ours = indirect.kernels()
-    assert ours is not None
-    for outputs, channels, groups in ((64, 64, 2), (64, 7, 1)):
-        with pytest.raises(ValueError, match="in one group of at least 8 channels"):
-            ours.packed_size(outputs, channels, 3, 3, groups, indirect.BF16X3)
-    with pytest.raises(ValueError, match="no such method"):
-        ours.packed_size(64, 64, 1, 1, 1, 5)
-    with pytest.raises(ValueError, match="no such product"):
-        ours.linear(rand(9, 16), rand(1), indirect.numbers_of_product(8, Epilogue(), 2))
-
-
-@pytest.mark.parametrize(
-    ("rows", "inside", "outside", "is_split"),
-    [(128, 768, 768, True), (1, 768, 768, False), (8, 768, 3072, False), (64, 16, 16, False)],
-)
-def test_it_is_chosen_where_it_pays(rows: int, inside: int, outside: int, is_split: bool) -> None:
-    given = [rand(rows, inside), rand(outside, inside) / inside**0.5]
-    prepared = check(lambda x, w: F.gelu(F.linear(x, w)), given, static=[1], is_real=True)
-    assert ("linear in the matrix unit + gelu" in inventory(prepared.split.main.graph).packed) == is_split
-    exact = check(lambda x, w: F.gelu(F.linear(x, w)), given, static=[1])
-    assert not any("unit" in name for name in inventory(exact.split.main.graph).packed)
-
-
-def test_convolutions_for_which_it_is_chosen() -> None:
-    """Or tiles, where these have fewer multiplications. What each thread splits counts for each."""
-
-    def method(channels: int, size: int, outputs: int, kernel: int, num_threads: int = 2) -> int:
-        window = indirect.Window(outputs, (kernel, kernel), (1, 1), (kernel // 2, kernel // 2), (1, 1))
-        numbers = window.of_convolution(1, Epilogue())
-        return _C.kernel_method(1, channels, size, size, numbers, num_threads)
-
-    assert method(256, 14, 1024, 1) == indirect.BF16X3
-    assert method(1024, 14, 256, 1) == indirect.BF16X3
-    assert method(64, 56, 64, 3) == 4
-    assert method(64, 1, 64, 1) == indirect.SUMS
-    assert method(512, 14, 256, 1, 1) == indirect.BF16X3
-    assert method(512, 14, 256, 1, 64) == indirect.SUMS
 
 
 def block(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:

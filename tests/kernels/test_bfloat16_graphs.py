@@ -18,10 +18,8 @@ from tests.kernels.kernel_cases import check, prepare
 from tests.kernels.network_cases import random_net
 from tests.kernels.test_bfloat16_kernels import HALF, half, is_rounded_once
 from tests.kernels.test_indirect import ACTIVATIONS
-from tests.kernels.test_sequences import BLOCK, block, sequences
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
-from torchrlopt.machine.device import describe
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,21 +63,6 @@ def test_attention_of_a_graph() -> None:
         assert check(function, args, static=[]).count("torchrlopt.attention") == is_ours
 
 
-def test_parts_of_a_room_that_are_pointwise() -> None:
-    def function(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-        y, z = F.conv2d(x, w), F.conv2d(x, v)
-        gate = y.mean((2, 3), keepdim=True)
-        return torch.cat([x, y, y + z, y * z, y * gate, F.relu(z)], 1)
-
-    args = half(rand(2, 24, 7, 7), weight(40, 24, 1, 1), weight(40, 24, 1, 1))
-    args[0] = args[0].contiguous(memory_format=torch.channels_last)
-    check(function, args, static=[1, 2])
-
-
-def test_the_machine_says_so() -> None:
-    assert describe(torch.device("cpu"))["kernels"] == "avx512, bfloat16"
-
-
 @pytest.mark.parametrize("is_affine", [True, False])
 def test_a_norm_is_computed_in_float32(is_affine: bool) -> None:
     def function(x: Tensor, w: Tensor, mean: Tensor, var: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -113,23 +96,6 @@ def test_random_networks(seed: int) -> None:
 
 def _all(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return result if isinstance(result, tuple) else (result,)
-
-
-def test_a_block_is_one_call() -> None:
-    wide = [
-        weight(*(48 if size == 24 else 16 if size == 8 else size for size in each.shape)) for each in BLOCK
-    ]
-    prepared = check(block, half(rand(2, 16, 30, 30), *wide), static=[1, 2, 3, 4, 5])
-    assert [name for name in sequences(prepared) if "sequence" in name] == ["sequence_default"]
-
-
-def test_views_inside_of_a_sequence() -> None:
-    def function(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-        pooled = F.relu(F.conv2d(x, w)).mean((2, 3), keepdim=True)
-        return F.linear(torch.flatten(pooled, 1), v)
-
-    prepared = check(function, half(rand(1, 16, 8, 8), weight(32, 16, 1, 1), rand(64, 32)), static=[1, 2])
-    assert [name for name in sequences(prepared) if "sequence" in name] == ["sequence_default"]
 
 
 def test_two_types_of_numbers_are_no_sequence_together() -> None:

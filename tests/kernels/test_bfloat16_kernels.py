@@ -96,17 +96,6 @@ def test_tiles_are_computed_in_float32(channels: int, tile: int) -> None:
     assert is_rounded_once(got, F.conv2d(x.double(), w.double(), b.double(), padding=1), 4 * terms)
 
 
-def test_tiles_are_chosen_where_they_pay() -> None:
-    def method(channels: int, size: int, dtype: str = "bfloat16") -> int:
-        window = indirect.Window(channels, (3, 3), (1, 1), (1, 1), (1, 1))
-        numbers = window.of_convolution(1, NONE)
-        return _C.kernel_method(1, channels, size, size, numbers, 2, dtype)
-
-    assert method(64, 56) == method(128, 28) == 4
-    assert method(256, 14, "float32") in indirect.TILES
-    assert method(256, 14) == method(16, 14) == indirect.SUMS  # two products a lane
-
-
 @pytest.mark.parametrize("outputs", [17, 18, 20, 23, 24, 31, 33, 40, 47, 72])
 @pytest.mark.parametrize("kind", ["dense", "depthwise", "pool"])
 def test_nothing_is_written_beside_a_part(kind: str, outputs: int) -> None:

@@ -45,13 +45,6 @@ def test_convolutions_take_bias_sum_and_relu_along(asked: Asked) -> None:
     assert packed == {"convolution + relu": 1, "convolution + sum + relu": 1}
 
 
-def test_a_residual_in_the_original_layout_is_converted(asked: Asked) -> None:
-    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return torch.relu(F.conv2d(x, weight, padding=1) + x.exp())
-
-    assert ADD_RELU in targets(check(function, IMAGE, (8, 8, 3, 3), dtype=torch.float32))
-
-
 def test_a_weight_that_is_read_twice_is_laid_out_once(asked: Asked) -> None:
     def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return F.conv2d(torch.relu(F.conv2d(x, weight, padding=1)), weight, padding=1)
@@ -74,43 +67,6 @@ def test_without_a_device_nothing_is_known_of_nan() -> None:
     window = ((1, 1), (0, 0), (1, 1), 1)
     device = torch.device("cuda")
     assert not cudnn.hands_nan_on((1, 8, 4, 4), (8, 8, 1, 1), window, torch.float32, device, False)
-
-
-def test_kernels_are_asked_again_under_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And whoever sets precisions by the newer names is not stopped: the older ones raise then."""
-    asked: Asked = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(cudnn, "_tried", lambda *args: asked.append(args) or True)
-    site = (
-        (1, 8, 4, 4),
-        (8, 8, 1, 1),
-        ((1, 1), (0, 0), (1, 1), 1),
-        torch.float32,
-        torch.device("cuda"),
-        False,
-    )
-    assert cudnn.hands_nan_on(*site)
-    before = torch.backends.cudnn.conv.fp32_precision
-    torch.backends.cudnn.conv.fp32_precision = "ieee"
-    try:
-        assert cudnn.hands_nan_on(*site)
-    finally:
-        torch.backends.cudnn.conv.fp32_precision = before
-    assert asked[0] != asked[1]
-
-
-def test_a_device_without_memory_says_nothing_of_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: Any) -> bool:
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(cudnn, "_tried", full)
-    window = ((1, 1), (0, 0), (1, 1), 1)
-    assert not cudnn.hands_nan_on(
-        (1, 8, 4, 4), (8, 8, 1, 1), window, torch.float32, torch.device("cuda"), False
-    )
 
 
 @pytest.mark.parametrize(
@@ -136,11 +92,6 @@ def test_single_pixels_with_a_bias_are_a_product(
     assert any("hardswish_" in str(target) for target in targets(split)), "in place"
 
 
-def test_single_pixels_without_a_bias_are_none() -> None:
-    found = targets(check(lambda x, w: F.conv2d(x, w).sigmoid(), IMAGE, (12, 8, 1, 1), dtype=torch.bfloat16))
-    assert cudnn.pixel_product not in found
-
-
 @pytest.mark.parametrize(
     ("function", "image", "weight"),
     [
@@ -162,13 +113,6 @@ def test_what_is_left_to_aten(
     assert not asked
 
 
-def test_float64_and_disabled_cudnn_are_left_to_aten(asked: Asked) -> None:
-    check(block, *BLOCK, dtype=torch.float64)
-    with torch.backends.cudnn.flags(enabled=False):
-        check(block, *BLOCK, dtype=torch.float32)
-    assert not asked
-
-
 def tanh_gelu(x: torch.Tensor) -> torch.Tensor:
     return F.gelu(x, approximate="tanh")
 
@@ -184,20 +128,6 @@ def test_products_take_bias_and_activation_along(dtype: torch.dtype, activation:
     assert targets(split)[0] is (linear_activation if is_fused else torch._C._nn.linear)
     kernel = "linear + relu" if activation is torch.relu else "linear + gelu"
     assert inventory(split.main.graph).packed == ({kernel: 1} if is_fused else {})
-
-
-def test_a_bias_that_is_added_behind_a_product_comes_along() -> None:
-    def function(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        return torch.relu(x @ weight + bias)
-
-    found = targets(check(function, (5, 16), (16, 24), (24,), dtype=torch.bfloat16))
-    assert linear_activation in found
-    assert torch.relu not in found
-
-
-def test_a_product_without_a_bias_has_no_activation_inside() -> None:
-    found = targets(check(lambda x, w: torch.relu(x @ w), (5, 16), (16, 24), dtype=torch.bfloat16))
-    assert found[0] is torch._C._nn.linear
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from tests.executors.cuda_cases import IMAGE, check, lowered, targets
+from tests.executors.cuda_cases import IMAGE, check, targets
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import pixels
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
@@ -33,26 +33,12 @@ def test_max_pools_behind_convolutions_are_pools_of_volumes(window: Any, dtype: 
     assert inventory(split.main.graph).packed["max pool"] == 1
 
 
-def test_a_pool_of_many_images_stays() -> None:
-    split = lowered(
-        lambda x, w: F.max_pool2d(F.conv2d(x, w), 2), (16, 64, 112, 112), (64, 64, 1, 1), dtype=torch.float32
-    )
-    assert pixels.max_pool not in targets(split)
-
-
 def test_a_pool_whose_places_are_read_stays() -> None:
     def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         values, places = F.max_pool2d(F.conv2d(x, weight), 2, return_indices=True)
         return values + places
 
     assert pixels.max_pool not in targets(check(function, IMAGE, (8, 8, 3, 3), dtype=torch.float32))
-
-
-def test_a_pool_of_what_lies_as_it_did_stays() -> None:
-    found = targets(
-        check(lambda x, w: F.conv2d(F.max_pool2d(x, 2), w), IMAGE, (8, 8, 3, 3), dtype=torch.float32)
-    )
-    assert pixels.max_pool not in found
 
 
 @pytest.mark.parametrize("axis", [1, -3, 0, 2, -1])
@@ -67,14 +53,6 @@ def test_images_behind_convolutions_are_joined_as_volumes(axis: int, dtype: torc
     assert inventory(split.main.graph).packed["join"] == 1
 
 
-def test_whole_images_are_joined_as_they_were() -> None:
-    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        y = F.conv2d(x, weight, padding=1)
-        return torch.cat([y, y.neg()], 1)
-
-    assert pixels.join not in targets(check(function, IMAGE, (8, 8, 3, 3), dtype=torch.float32))
-
-
 def test_weights_are_joined_before_the_calls() -> None:
     def function(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         left, right = F.conv2d(a, b).split(4, 1)
@@ -82,15 +60,6 @@ def test_weights_are_joined_before_the_calls() -> None:
 
     split = check(function, IMAGE, (8, 8, 3, 3), (8, 8, 1, 1), dtype=torch.float32)
     assert not {pixels.join, aten.cat.default} & set(targets(split))
-
-
-def test_what_lies_as_it_did_is_joined_as_it_was() -> None:
-    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return torch.cat([x, x], 1).sum(1) @ F.conv2d(x, weight).mean((1, 2, 3)).view(-1, 1, 1).expand(
-            2, 7, 7
-        )
-
-    assert pixels.join not in targets(check(function, IMAGE, (8, 8, 3, 3), dtype=torch.float32))
 
 
 @pytest.mark.parametrize("dims", [(2, 3), (-1, -2)])
@@ -103,39 +72,6 @@ def test_means_over_pixels_are_products(dims: tuple[int, int], keepdim: bool) ->
     assert pixels.pixel_mean in targets(split)
     assert inventory(split.main.graph).packed["mean"] == 1
     assert not {"ones", "new_ones"} & {getattr(each, "__name__", "") for each in targets(split)}
-
-
-@pytest.mark.parametrize(
-    ("size", "dims", "dtype"),
-    [
-        (9, (2, 3), torch.bfloat16),  # few pixels
-        (12, (1, 2), torch.bfloat16),
-        (12, (3,), torch.bfloat16),
-        (12, (2, 3), torch.float32),  # a product may be less exact
-    ],
-)
-def test_other_means_stay(size: int, dims: tuple[int, ...], dtype: torch.dtype) -> None:
-    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return F.conv2d(x, weight, padding=1).mean(dims)
-
-    split = check(function, (2, 8, size, size), (8, 8, 3, 3), dtype=dtype)
-    assert pixels.pixel_mean not in targets(split)
-
-
-def test_a_mean_in_another_dtype_stays() -> None:
-    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return F.conv2d(x, weight, padding=1).mean((2, 3), dtype=torch.float32)
-
-    assert pixels.pixel_mean not in targets(
-        check(function, (2, 8, 12, 11), (8, 8, 3, 3), dtype=torch.bfloat16)
-    )
-
-
-@pytest.mark.parametrize("keepdim", [False, True])
-def test_the_mean_itself(keepdim: bool) -> None:
-    x = torch.randn(3, 8, 12, 11).contiguous(memory_format=torch.channels_last)
-    got = pixels.pixel_mean(x, torch.ones(1, 1, 132), keepdim)
-    torch.testing.assert_close(got, x.mean((2, 3), keepdim=keepdim))
 
 
 def test_a_head_has_the_strides_it_had() -> None:
@@ -158,15 +94,6 @@ def test_results_of_products_are_aligned(has_bias: bool, dtype: torch.dtype) -> 
     assert targets(split).count(torch._C._nn.linear) == 2
 
 
-@pytest.mark.parametrize(
-    ("rows", "features", "dtype"),
-    [(64, 1000, torch.bfloat16), (1, 1001, torch.bfloat16), (64, 1001, torch.float32)],
-)
-def test_products_that_are_aligned_or_small_stay(rows: int, features: int, dtype: torch.dtype) -> None:
-    split = check(lambda x, w: x @ w.t(), (rows, 16), (features, 16), dtype=dtype)
-    assert not any("pad" in str(node.target) for node in split.prologue.graph.nodes)
-
-
 @pytest.mark.parametrize("features", [1000, 1001])
 def test_a_batch_that_varies_is_not_asked_for(features: int) -> None:
     shapes = ShapeEnv()
@@ -185,15 +112,6 @@ def test_a_batch_that_varies_is_not_asked_for(features: int) -> None:
     assert len(shapes.guards) == known
     nodes = program.parts.prologue.graph.nodes
     assert any(node.target is aten.constant_pad_nd.default for node in nodes) == (features == 1001)
-
-
-def test_means_of_two_dtypes_have_ones_of_their_own() -> None:
-    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        y = F.conv2d(x, weight, padding=1)
-        return y.mean((2, 3)) + F.conv2d(x.half(), weight.half(), padding=1).mean((2, 3))
-
-    split = check(function, (2, 8, 12, 11), (8, 8, 3, 3), dtype=torch.bfloat16)
-    assert targets(split).count(pixels.pixel_mean) == 1  # sums of float16 stay with ATen
 
 
 @pytest.mark.parametrize("keepdim", [False, True])

@@ -49,18 +49,6 @@ def test_any_number_of_images_at_a_time_gives_the_same(seed: int, dtype: torch.d
                 assert torch.equal(ours, theirs)
 
 
-def test_some_of_them_have_several_cuts() -> None:
-    cuts = set()
-    for seed in range(20):
-        function, args = with_batch(*random_net(random.Random(seed)), batch=12)
-        prepared = prepare(function, args, static=range(1, len(args)))
-        for each in kernel_sequences(prepared):
-            each.take_images([1, 6, 0, 4])
-            prepared.run(*args)
-            cuts.add(tuple(each.images_at_a_time()))
-    assert any(len(cut) > 3 for cut in cuts)
-
-
 def narrow(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """Large images, small weights; and at the end the other way round."""
     y = F.relu(F.conv2d(F.relu(F.conv2d(x, a, padding=1)), b, padding=1))
@@ -68,29 +56,6 @@ def narrow(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
 
 
 WEIGHTS = [weight(32, 8, 3, 3), weight(32, 32, 3, 3), weight(4096, 32, 1, 1)]
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_large_images_go_through_a_few_at_a_time(count: int) -> None:
-    with threads(count):
-        for batch in (16, 15, 1):
-            args = [rand(batch, 8, 64, 64), *WEIGHTS]
-            prepared = check(narrow, args, static=[1, 2, 3])
-            (sequence,) = kernel_sequences(prepared)
-            at_a_time = sequence.images_at_a_time()
-            # 15 images keep one of two threads waiting for a whole image.
-            assert at_a_time == ([1, 0] if batch == 16 or (batch == 15 and count == 1) else [0])
-
-
-def test_large_weights_are_read_once() -> None:
-    def wide(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return F.conv2d(F.relu(F.conv2d(x, a)), b)
-
-    args = [rand(16, 512, 2, 2), weight(2048, 512, 1, 1), weight(512, 2048, 1, 1)]
-    with threads(2):
-        prepared = check(wide, args, static=[1, 2])
-        (sequence,) = kernel_sequences(prepared)
-        assert sequence.images_at_a_time() == [0]
 
 
 def test_other_batches_are_cut_anew() -> None:

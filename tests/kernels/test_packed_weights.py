@@ -114,18 +114,3 @@ def test_what_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen(2 * (sums + product))["conv"] == 0
     assert chosen(2 * sums - 2).get("conv") is None
     assert chosen(0) == {}
-
-
-def test_a_weight_that_two_calls_share_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    w = weight(32, 32, 3, 3)
-    ours = indirect.kernels()
-    assert ours is not None
-    monkeypatch.setattr(
-        packed_weights, "available_bytes", lambda: 2 * 4 * ours.packed_size(32, 32, 3, 3, 1, 0)
-    )
-
-    def function(x: Tensor, w: Tensor) -> Tensor:
-        return F.conv2d(F.conv2d(x, w, padding=1), w, padding=1)
-
-    found = prepare(function, [rand(1, 32, 9, 9), w], [1])
-    assert found.count("torchrlopt.conv") == 2

@@ -106,33 +106,6 @@ def test_random_rows(seed: int) -> None:
         prepared.run(*args)  # compares with single calls
 
 
-def test_many_random_rows_have_sequences_with_more_than_products() -> None:
-    has_rows = 0
-    for seed in range(20):
-        function, args = random_rows(random.Random(seed))
-        prepared = prepare(function, args, static=range(1, len(args)))
-        if prepared.gathered is not None:
-            between = ("relu", "sigmoid", "silu", "gelu", "tanh", "hardswish", "add", "mul", "split")
-            before = [node.name for node in prepared.split.main.graph.nodes if node.op == "call_function"]
-            left = [
-                sum(each in name for name in names for each in between) for names in (before, calls(prepared))
-            ]
-            has_rows += left[1] < left[0]
-    assert has_rows > 5
-
-
-def test_what_does_not_lie_as_rows_is_left_alone() -> None:
-    def function(x: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        rows = F.relu(F.linear(x, a))
-        wide = rows + F.linear(x, b).mean(0, keepdim=True)  # an other that repeats
-        scaled = torch.add(wide, rows, alpha=2)
-        return F.linear(scaled * y, b) + F.linear(scaled.mT.contiguous().mT, b)
-
-    args = [rand(6, 24), rand(6, 24), rand(24, 24) / 5, rand(24, 24, seed=1) / 5]
-    prepared = check(function, args, static=[2, 3])
-    assert sum("add" in name for name in calls(prepared)) >= 2
-
-
 def test_rows_that_are_not_equally_far_apart() -> None:
     ours = indirect.kernels()
     assert ours is not None
@@ -198,16 +171,6 @@ def test_parameters_and_sizes_that_change() -> None:
         x = rand(count, 24)
         expected = function(x, x, *weights[1:])
         torch.testing.assert_close(prepared.run(x, *weights[1:])[0], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_images_of_three_axes_are_none_of_ours() -> None:
-    def function(x: Tensor, rows: Tensor, w: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-        volume = F.relu(F.conv3d(x, w)).sigmoid() * 2
-        left, right = torch.tanh(F.conv3d(x, w)).split([2, 3], dim=-1)
-        return volume + 1, left.relu(), right, F.linear(F.relu(F.linear(rows, a)), b)
-
-    args = [rand(1, 3, 6, 6, 7), rand(4, 24), rand(8, 3, 3, 3, 3) / 9, rand(24, 24) / 5, rand(24, 24) / 5]
-    check(function, args, static=[2, 3, 4])
 
 
 def test_parts_that_are_not_there_are_refused() -> None:

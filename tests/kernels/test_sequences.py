@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.kernels.image_cases import rand, weight
-from tests.kernels.kernel_cases import Prepared, check, kernel_sequences, prepare, threads
+from tests.kernels.kernel_cases import Prepared, check, prepare, threads
 from tests.kernels.network_cases import random_net
 from torchrlopt import _C
 from torchrlopt.capture.footprint import cpu_bytes_of_calls
@@ -57,12 +57,6 @@ def test_a_block_is_one_call(count: int, batch: int) -> None:
 def test_random_networks(seed: int) -> None:
     function, args = random_net(random.Random(seed))
     check(function, args, static=range(1, len(args)), is_real=seed % 2 == 1)
-
-
-def test_most_random_networks_have_sequences() -> None:
-    nets = [random_net(random.Random(seed)) for seed in range(20)]
-    prepared = [prepare(function, args, static=range(1, len(args))) for function, args in nets]
-    assert sum(each.gathered is not None for each in prepared) > len(nets) / 2
 
 
 def test_sizes_that_change_are_planned_anew() -> None:
@@ -181,13 +175,6 @@ def test_more_channels_than_a_convolution_takes() -> None:
     check(function, [rand(1, 8, 2, 2), *(weight(*shape) for shape in shapes)], static=[1, 2, 3])
 
 
-def test_a_view_of_many_axes() -> None:
-    def function(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return F.linear(F.linear(x, a).view(1, 1, 1, 1, 1, 1, 1, 2, 16), b)
-
-    check(function, [rand(2, 16), rand(16, 16) / 4, rand(16, 16) / 4], static=[1, 2])
-
-
 def test_a_view_of_an_image_with_its_axes_in_another_order_cuts_a_sequence() -> None:
     def function(x: Tensor, *w: Tensor) -> Tensor:
         y = F.conv2d(F.relu(F.conv2d(x, w[0])), w[1]).flatten(2)
@@ -233,15 +220,6 @@ def test_two_sequences_write_into_one_image() -> None:
     assert "concat_buffer_default" in calls
 
 
-def test_sums_that_are_none_of_the_kernels() -> None:
-    def function(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        y, z = F.relu(F.conv2d(x, a)), F.relu(F.conv2d(x, b))
-        return torch.add(y, z, alpha=2) + y.mean((2, 3), keepdim=True)
-
-    prepared = check(function, [rand(2, 8, 9, 7), weight(8, 8, 1, 1), weight(8, 8, 1, 1)], static=[1, 2])
-    assert len([name for name in sequences(prepared) if name.startswith("add")]) == 2
-
-
 def test_a_sequence_does_not_gather_all_that_is_large_before_it() -> None:
     def function(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
         total = torch.zeros(())
@@ -255,18 +233,6 @@ def test_a_sequence_does_not_gather_all_that_is_large_before_it() -> None:
     assert prepared.gathered is not None
     before = cpu_bytes_of_calls(prepared.split.main.graph)
     assert cpu_bytes_of_calls(prepared.gathered.graph) <= 1.1 * before
-
-
-def test_results_lie_beside_the_operands_whatever_the_default_device_is() -> None:
-    def function(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return F.conv2d(F.relu(F.conv2d(x, a)), b)
-
-    args = [rand(2, 8, 9, 7), weight(8, 8, 3, 3), weight(8, 8, 1, 1)]
-    prepared = check(function, args, static=[1, 2])
-    assert kernel_sequences(prepared)
-    with torch.device("meta"):
-        got = prepared.run(*args)
-    torch.testing.assert_close(got[0], function(*args), rtol=1e-4, atol=1e-5)
 
 
 def test_a_view_that_others_read_is_theirs() -> None:
@@ -303,18 +269,6 @@ def test_not_a_number_goes_through() -> None:
     got, expected = prepare(function, args, static=[1, 2]).run(*args)[0], function(*args)
     assert torch.equal(got.isnan(), expected.isnan())
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
-
-
-def test_a_profile_shows_a_sequence_as_one_call() -> None:
-    args = [rand(1, 8, 12, 14), *BLOCK]
-    prepared = prepare(block, args, static=[1, 2, 3, 4, 5])
-    assert prepared.gathered is not None
-    ready = prepared.split.prologue(*[args[position] for position in prepared.split.weights])
-    with torch.no_grad(), torch.profiler.profile() as profiler:
-        prepared.gathered(*[args[position] for position in prepared.split.inputs], *ready)
-    counts = {event.key: event.count for event in profiler.key_averages()}
-    assert counts["torchrlopt::sequence"] == 1
-    assert "torchrlopt::conv" not in counts
 
 
 def test_what_is_no_sequence_is_refused() -> None:

@@ -87,27 +87,6 @@ def test_a_sequence_in_turns_gives_the_same_bits(has_tiles: bool) -> None:
     assert all(torch.equal(each, results[0]) for each in results)
 
 
-@pytest.mark.parametrize(
-    ("outputs", "inputs", "groups", "is_taken"),
-    [
-        (64, 64, 16, True),  # four of each share a vector
-        (64, 64, 4, True),  # each is a vector, or two
-        (64, 64, 64, True),
-        (64, 32, 32, False),  # two outputs of each input
-        (48, 48, 4, None),  # twelve outputs: one vector of AVX-512, two of AVX2
-        (128, 64, 4, True),
-        (64, 64, 3, False),
-        (4, 4, 2, False),
-        (0, 0, 4, False),
-        (64, 64, 0, False),
-        (64, 64, -1, False),
-    ],
-)
-def test_which_groups_are_taken(outputs: int, inputs: int, groups: int, is_taken: bool | None) -> None:
-    wanted = _C.kernel_instructions() == "avx2" if is_taken is None else is_taken
-    assert _C.kernel_takes_groups(outputs, inputs, groups) is wanted
-
-
 REFUSED: dict[str, Callable[[_C.ImageKernels], object]] = {
     "size": lambda ours: ours.packed_size(64, 64, 3, 3, 3, 0),
     "no groups": lambda ours: ours.packed_size(64, 64, 3, 3, 0, 0),

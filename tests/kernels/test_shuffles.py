@@ -97,13 +97,6 @@ def test_what_is_no_shuffle_stays(wrong: Callable[[Tensor], Tensor]) -> None:
     assert check(function, [rand(2, 8, 9, 11), weight(24, 8, 1, 1)], static=[1]).count("shuffle") == 0
 
 
-def test_an_image_that_does_not_lie_in_channels_last_stays() -> None:
-    def function(x: Tensor, w: Tensor) -> Tensor:
-        return F.conv2d(shuffled(x.sin(), 2), w)
-
-    assert check(function, [rand(2, 8, 9, 11), weight(24, 8, 1, 1)], static=[1]).count("shuffle") == 0
-
-
 def test_no_channels_are_no_groups() -> None:
     def function(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         y = F.conv2d(x, w)

@@ -8,12 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.kernels.kernel_cases import check
-from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixels
-from torchrlopt.executors.lowering.fx_values import ORIGIN
 
 CONVOLUTION, LINEAR = "conv", "linear"  # of ATen, oneDNN or our own
 
@@ -79,37 +75,3 @@ def test_weights_that_are_none_and_a_batch_that_varies() -> None:
 def test_other_convolutions_stay(x: Any, w: Any, window: dict[str, Any]) -> None:
     prepared = check(lambda x, w: F.conv2d(x, w, **window), [rand(*x), rand(*w)], static=[1])
     assert prepared.count(CONVOLUTION) == 1
-
-
-def test_transposed_convolutions_stay() -> None:
-    args = [rand(2, 12, 1, 1), rand(12, 12, 1, 1)]
-    assert check(lambda x, w: F.conv_transpose2d(x, w), args, static=[1]).count(LINEAR) == 0
-
-
-def test_rows_that_do_not_lie_in_one_piece_stay() -> None:
-    args = [rand(2, 3, 12), rand(8, 12, 3)]
-    prepared = check(lambda x, w: F.conv1d(x.transpose(1, 2), w), args, static=[1])
-    assert prepared.count(LINEAR) == 0
-
-
-def test_a_sum_with_another_value_is_no_activation() -> None:
-    args = [rand(3, 8, 1, 1), rand(8, 8, 1, 1), rand(3, 8, 3, 3)]
-    prepared = check(lambda x, w, y: F.relu(F.conv2d(x, w)) + y, args, static=[1])
-    assert prepared.count(LINEAR) == 1
-
-
-def test_calls_have_the_origin_of_the_convolution() -> None:
-    with FakeTensorMode():
-        module = make_fx(lambda x, w: F.conv2d(x, w).exp())(torch.empty(2, 8, 1, 1), torch.empty(4, 8, 1, 1))
-    for node in module.graph.nodes:
-        node.meta[ORIGIN] = (node.name,)
-    flatten_single_pixels(module.graph)
-    calls = [node for node in module.graph.nodes if node.op == "call_function"]
-    assert len(calls) == 5
-    assert all(ORIGIN in node.meta for node in calls)
-
-
-def test_an_image_that_does_not_lie_in_one_piece_stays() -> None:
-    args = [rand(2, 3, 2, 12), rand(8, 12, 3, 2)]
-    prepared = check(lambda x, w: F.conv2d(x.permute(0, 3, 1, 2), w), args, static=[1])
-    assert prepared.count(LINEAR) == 0

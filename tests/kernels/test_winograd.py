@@ -14,7 +14,6 @@ import torchrlopt
 from tests.kernels.image_cases import rand, weight
 from tests.kernels.kernel_cases import one_by_one, threads
 from tests.kernels.test_indirect import ACTIVATIONS
-from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import Epilogue
 
@@ -231,27 +230,6 @@ def test_other_windows_have_no_tiles(change: dict[str, tuple[int, int]]) -> None
         indirect.convolve(rand(1, 16, 9, 9).contiguous(memory_format=LAST), packed, None, numbers)
 
 
-@pytest.mark.parametrize(
-    ("images", "channels", "size", "outputs", "tile"),
-    [
-        (1, 64, 56, 64, 4),
-        (1, 256, 14, 256, 2),  # a larger weight, from memory
-        (1, 512, 7, 512, 2),
-        (32, 512, 7, 512, 4),  # many images share the weight
-        (1, 512, 1, 512, 0),  # one output of the four
-        (1, 3, 56, 64, 0),
-    ],
-)
-def test_tiles_are_chosen_where_they_pay(
-    images: int, channels: int, size: int, outputs: int, tile: int
-) -> None:
-    numbers = window(outputs).of_convolution(1, Epilogue())
-    assert _C.kernel_method(images, channels, size, size, numbers, 2) == tile
-    strided = indirect.Window(outputs, (3, 3), (2, 2), (1, 1), (1, 1)).of_convolution(1, Epilogue())
-    method = _C.kernel_method(images, channels, size, size, strided, 2)
-    assert method not in indirect.TILES
-
-
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -276,18 +254,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("channels", [256, 512, 1024])
-def test_the_check_lets_many_channels_pass(channels: int, asked: list[int]) -> None:
-    """Rounding of sums over so many is what the check allows for."""
-    model = nn.Sequential(nn.Conv2d(8, channels, 1), nn.ReLU(), nn.Conv2d(channels, 64, 3, padding=1)).eval()
-    nn.init.kaiming_normal_(model[2].weight, nonlinearity="relu")
-    x = rand(4, 8, 28, 28)
-    fast = torchrlopt.optimise(model, (x,), executor="eager", measure=False, cache=False)
-    assert not torch.equal(fast(x), model(x))
-    assert fast.report.kept == "rewritten"
-    assert 4 in asked
-
-
 def test_strict_numerics_have_no_tiles(asked: list[int]) -> None:
     model, x = Net().eval(), rand(1, 3, 40, 40)
     for numerics, expected in (("real", [0, 4]), ("strict", [0, 0])):
@@ -309,12 +275,3 @@ def test_the_batch_may_vary(asked: list[int]) -> None:
         with torch.no_grad():
             torch.testing.assert_close(fast(y), model(y), rtol=1e-5, atol=1e-5)
     assert sorted(asked) == [0, 4]  # once for all
-
-
-def test_weights_that_change_are_packed_anew() -> None:
-    model, x = Net().eval(), rand(1, 3, 40, 40)
-    fast = torchrlopt.optimise(model, (x,), executor="eager", measure=False, cache=False)
-    fast(x)
-    with torch.no_grad():
-        model.b.weight.mul_(2.0)
-    torch.testing.assert_close(fast(x), model(x), rtol=1e-5, atol=1e-5)
