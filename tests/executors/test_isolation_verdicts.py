@@ -98,10 +98,3 @@ def test_the_key_has_everything_in_it(store: dict[str, Any], monkeypatch: pytest
     monkeypatch.setattr(verdicts._PLACE, "machine", "another")
     keys.append(verdicts.key_of({"a": 1}, b"x"))
     assert len(set(keys)) == len(keys)
-
-
-def test_memory_of_verdicts_has_a_limit(store: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts, "_MOST", 3)
-    for at in range(9):
-        verdicts.remember(str(at), {"answer": {}}, is_stored=False)
-    assert list(verdicts._KNOWN) == ["6", "7", "8"]

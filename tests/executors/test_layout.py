@@ -13,8 +13,6 @@ from torch import Tensor
 
 from tests.kernels.kernel_cases import Prepared, check, prepare
 from tests.kernels.test_kernels import IMAGE, conv_args, rand, weight
-from torchrlopt.executors.eager.layout import reorder
-from torchrlopt.executors.lowering.output_layout import restride
 
 
 @pytest.fixture(autouse=True, params=["ours", "oneDNN's"])
@@ -125,36 +123,6 @@ def test_view_of_an_input_stays_one() -> None:
     args = conv_args(out=16)
     prepared = prepare(lambda x, w, b: (F.conv2d(x, w, b), x.view(-1)), args, static=[1, 2])
     assert prepared.run(*args)[1].data_ptr() == args[0].data_ptr()
-
-
-@pytest.mark.parametrize("stride", [(60, 15, 5, 1), (60, 1, 20, 4), (1, 2, 8, 24), (96, 24, 8, 1)])
-def test_restride(stride: tuple[int, ...]) -> None:
-    x = rand(2, 4, 3, 5)
-    got = restride(x, stride)
-    assert got.stride() == stride
-    assert torch.equal(got, x)
-    assert (got is x) == (x.stride() == stride)
-
-
-def test_restride_of_repeated_elements() -> None:
-    x = rand(2, 4, 1, 5).expand(-1, -1, 3, -1)
-    got = restride(x.contiguous(), (1, 2, 0, 8))
-    assert got.stride() == (1, 2, 0, 8)
-    assert torch.equal(got, x)
-
-
-def test_restride_of_sizes_of_one_is_a_view() -> None:
-    x = rand(1, 4, 1, 1).contiguous(memory_format=torch.channels_last)
-    got = restride(x, (4, 1, 1, 1))
-    assert got.stride() == (4, 1, 1, 1)
-    assert got.data_ptr() == x.data_ptr()
-
-
-def test_reorder() -> None:
-    x = rand(2, 4, 3, 5)
-    got = reorder(x, [0, 2, 3, 1])
-    assert torch.equal(got, x)
-    assert got.stride() == x.contiguous(memory_format=torch.channels_last).stride()
 
 
 STEPS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchrlopt.capture.sharing import is_apart
+from tests.crosses import nightly_but
 from torchrlopt.compile import backend
 
 OPTIONS: dict[str, Any] = {"on_error": "raise", "measure": False, "cache": False, "prices": "typical"}
@@ -28,7 +28,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("executor", ["eager", "onnxruntime", "openvino"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("is_dynamic", [False, True], ids=["static", "batch"])
+@pytest.mark.parametrize("is_dynamic", nightly_but([True], [False, True]))
 def test_outputs_with_gaps(name: str, executor: str, is_dynamic: bool) -> None:
     if executor != "eager":
         pytest.importorskip(executor, reason="the executor needs it")
@@ -97,20 +97,3 @@ def test_a_view_of_an_input_is_returned_as_one(name: str, dtype: torch.dtype) ->
     assert view.stride() == VIEWS[name](x).stride()
     assert torch.equal(view, VIEWS[name](x))
     assert torch.equal(more, x)
-
-
-@pytest.mark.parametrize(
-    ("shape", "stride", "expected"),
-    [
-        ((2, 3), (3, 1), True),
-        ((2, 3), (1, 2), True),
-        ((2, 3), (7, 2), True),
-        ((2, 3), (0, 1), True),
-        ((1, 3), (1, 1), True),  # one element along the first axis
-        ((2, 3), (1, 1), False),
-        ((2, 3), (2, 1), False),
-        ((3, 2, 2), (3, 2, 1), False),
-    ],
-)
-def test_is_apart(shape: tuple[int, ...], stride: tuple[int, ...], expected: bool) -> None:
-    assert is_apart(torch.empty(16).as_strided(shape, stride)) is expected

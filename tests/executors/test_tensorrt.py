@@ -119,12 +119,6 @@ def test_the_table_holds_what_is_used_and_nothing_else() -> None:
     assert set(table()) == plain(names_used().used)
 
 
-def test_only_these_files_know_tensorrt() -> None:
-    package = ROOT / "torchrlopt"
-    importing = [path for path in package.rglob("*.py") if "import tensorrt" in path.read_text()]
-    assert sorted(importing) == sorted(FILES)
-
-
 def test_objects_of_tensorrt_are_annotated() -> None:
     assert names_used().untyped == []
 

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import torchrlopt
+from tests.crosses import nightly_but
 from torchrlopt.errors import LoweringError, OptionsError
 from torchrlopt.executors import registry
 from torchrlopt.executors.eager.executor import EagerExecutor
@@ -168,7 +169,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", nightly_but(["cnn", "attention"], CASES))
 def test_prepared_models_are_standard_and_right(prepared_of: Any, case: str, dynamic: bool) -> None:
     torch.manual_seed(0)
     make, shape = CASES[case]

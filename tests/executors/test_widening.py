@@ -40,23 +40,6 @@ def test_a_folded_weight_is_rounded_once() -> None:
     assert not torch.equal((w * s).t() + v, exact)
 
 
-def test_what_depends_on_inputs_stays_as_it_is() -> None:
-    module = graph_of(sum_of_scaled, *(torch.randn(4, 4) for _ in range(4)))
-    before = [node.target for node in module.graph.nodes]
-    compute_in_float64(module, set())
-    assert [node.target for node in module.graph.nodes] == before
-
-
-def test_movement_alone_is_not_widened() -> None:
-    def merged(graph: fx.Graph, x: fx.Node, w: fx.Node, v: fx.Node) -> fx.Node:
-        both = graph.call_function(aten.cat.default, ([w, v], 1))
-        return graph.call_function(aten.mm.default, (x, both))
-
-    module = graph_of(merged, *(torch.randn(4, 4) for _ in range(3)))
-    compute_in_float64(module, {"x1", "x2"})
-    assert aten._to_copy.default not in [node.target for node in module.graph.nodes]
-
-
 def test_parts_of_a_computed_weight_keep_their_dtype() -> None:
     def parts(graph: fx.Graph, x: fx.Node, w: fx.Node) -> fx.Node:
         scaled = graph.call_function(aten.mul.Scalar, (w, 0.1))
