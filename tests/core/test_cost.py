@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-import torch
 
 from torchrlopt import _C
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.machine.cost import Price, ProfileStore, device_model
-from torchrlopt.machine.cost import model as cost_models
-from torchrlopt.options import Options
-from torchrlopt.plan.planning import profile_for
+from torchrlopt.machine.cost import device_model
 
 
 def metrics(text: str) -> dict[str, float]:
@@ -95,117 +88,6 @@ def test_one_wide_product_is_cheaper_than_three() -> None:
         " a, b, c = Split(y; axis=1, sizes=[768,768,768]) return a, b, c }"
     )
     assert one["time_us"] < three["time_us"]
-
-
-def test_terms_of_a_sum_follow_each_other() -> None:
-    """A dense convolution may take longer than two that do less, however many units a device has."""
-    model = _C.DeviceModel()
-    model.flops_per_us = model.bytes_per_us = model.cache_bytes_per_us = 1e12
-    model.contraction_launch_us, model.step_us = 0, 0.002
-    graph = _C.parse_graph("graph (x: f32[1,88,14,14], %w: f32[88,88,7,7]) { y = Conv(x, %w) return y }")
-    assert _C.CostModel(model).total(graph)["time_us"] == pytest.approx(88 * 7 * 7 * 0.002, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("device", "settings", "is_recorded"),
-    [
-        ("cuda", {"executor": "eager", "cuda_graphs": True}, True),
-        ("cuda", {"executor": "inductor", "cuda_graphs": True}, True),
-        ("cuda", {"executor": "eager"}, False),
-        ("cuda", {"executor": "tensorrt", "cuda_graphs": True}, False),
-        ("cuda", {"executor": "eager", "cuda_graphs": True, "weights": "live"}, False),
-        ("cpu", {"executor": "eager", "cuda_graphs": True}, False),
-    ],
-)
-def test_a_replay_waits_for_no_launch(
-    device: str,
-    settings: dict[str, Any],
-    is_recorded: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    store = ProfileStore(tmp_path)
-    monkeypatch.setattr(cost_models, "profile_store", lambda: store)
-    monkeypatch.setattr(cost_models, "fingerprint", lambda device: "there")
-    store.add("there", settings["executor"], [Price(1, 1, "Relu", 9.0, 0.1, 9.0, 1.0, 1)])
-    profile = profile_for(Options(**settings), torch.device(device))
-    model, usual = profile.device_model(), device_model(settings["executor"], device)
-    names = ("launch_us", "contraction_launch_us", "view_us")
-    assert all((getattr(model, name) < getattr(usual, name)) == is_recorded for name in names)
-    of_cudnn = ("step_us", "group_us", "padding_us", "cut_us")
-    assert all((getattr(usual, name) > 0) == (device == "cuda") for name in of_cudnn)
-    assert len(profile.prices) == (0 if is_recorded else 1)
-
-
-def _extra_us(text: str, name: str) -> float:
-    """What a graph costs more where this rate is 7 us, and not 0."""
-    model, graph = _C.DeviceModel(), _C.parse_graph(text)
-    before = _C.CostModel(model).total(graph)["time_us"]
-    setattr(model, name, 7.0)
-    return float(_C.CostModel(model).total(graph)["time_us"] - before)
-
-
-@pytest.mark.parametrize(
-    ("op", "group", "weight", "times"),
-    [
-        ("Conv", 8, "16,1,3,3", 8),  # two results for each channel: group by group
-        ("FusedConv", 8, "16,1,3,3", 8),
-        ("ConvTranspose", 8, "8,2,3,3", 0),
-        ("Conv", 8, "8,1,3,3", 0),
-        ("Conv", 4, "8,2,3,3", 0),
-        ("Conv", 1, "16,8,3,3", 0),
-    ],
-)
-def test_groups_for_which_there_is_no_kernel_run_one_by_one(
-    op: str, group: int, weight: str, times: int
-) -> None:
-    text = (
-        f"graph (x: f32[1,8,9,9], %w: f32[{weight}]) "
-        f"{{ y = {op}(x, %w; group={group}, pads=[1,1,1,1]) return y }}"
-    )
-    assert _extra_us(text, "group_us") == pytest.approx(7 * times)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "weight", "times"),
-    [
-        ("bf16", "12,8,3,3", 1),
-        ("f16", "8,12,3,3", 1),
-        ("bf16", "8,8,3,3", 0),
-        ("bf16", "12,12,1,1", 0),  # a product
-        ("f32", "12,12,3,3", 0),
-    ],
-)
-def test_channels_that_fill_no_vector_are_padded(dtype: str, weight: str, times: int) -> None:
-    channels = weight.split(",")[1]
-    text = f"graph (x: {dtype}[1,{channels},9,9], %w: {dtype}[{weight}]) {{ y = Conv(x, %w) return y }}"
-    assert _extra_us(text, "padding_us") == pytest.approx(7 * times)
-
-
-@pytest.mark.parametrize("axis", [1, -3])
-@pytest.mark.parametrize(
-    ("readers", "times"),
-    [
-        ("y = Conv(a, %w) z = Relu(b)", 1),
-        ("y = Conv(a, %w) z = Conv(b, %w)", 2),
-        ("y = Conv(a, %w) z = Conv(a, %w)", 2),  # each makes its own
-        ("y = Conv(x, %v) z = Concat(a, b; axis=1)", 0),
-        ("y = Conv(a, %p) z = Conv(b, a)", 2),  # one as an image, and as a weight
-    ],
-)
-def test_parts_of_an_image_that_convolutions_read_are_copied(axis: int, readers: str, times: int) -> None:
-    head = "graph (x: f32[8,8,9,9], %w: f32[4,4,3,3], %v: f32[4,8,3,3], %p: f32[4,4,1,1])"
-    text = f"{head} {{ a, b = Split(x; axis={axis}, sizes=[4,4]) {readers} return y, z }}"
-    assert _extra_us(text, "cut_us") == pytest.approx(7 * times)
-
-
-def test_terms_of_a_product_do_not_follow_each_other() -> None:
-    """CuBLAS divides long sums among units."""
-    model = _C.DeviceModel()
-    graph = _C.parse_graph("graph (x: f32[1,25088], %w: f32[25088,10]) { y = MatMul(x, %w) return y }")
-    before = _C.CostModel(model).total(graph)["time_us"]
-    model.step_us = 0.002
-    assert _C.CostModel(model).total(graph)["time_us"] == before
 
 
 def test_no_prices_for_an_unknown_executor() -> None:

@@ -38,31 +38,6 @@ def test_many_equal_readers_of_one_value() -> None:
     assert isinstance(graph.hash(), int)
 
 
-def test_many_outputs_of_one_value() -> None:
-    made, x = builder()
-    y = (made.add_node("Relu", [x], {}), 0)
-    for _ in range(2):
-        made.set_outputs([y] * MANY, [f"y{number}" for number in range(MANY)])
-    assert made.finish().outputs == [y] * MANY
-
-
-def test_many_inputs() -> None:
-    made, _ = builder()
-    for number in range(MANY):
-        made.add_input(f"x{number}", TYPE)
-    assert len(made.finish().inputs) == MANY + 1
-
-
-def test_many_equal_operands() -> None:
-    made, x = builder()
-    joined = (made.add_node("Concat", [x] * MANY, {"axis": 0}), 0)
-    jumping = made.add_node("Floor", [joined], {})
-    made.set_outputs([(jumping, 0)], ["y"])
-    graph = made.finish()
-    assert graph.type(joined) == ("f32", [4 * MANY])
-    assert graph.node(joined[0])["keeps_bits"]
-
-
 def test_a_jump_behind_many_operands() -> None:
     """That the bits are to be kept is told to each of the operands."""
     made, x = builder()
@@ -71,15 +46,6 @@ def test_a_jump_behind_many_operands() -> None:
     made.set_outputs([(made.add_node("Floor", [joined], {}), 0)], ["y"])
     graph = made.finish()
     assert all(graph.node(id_)["keeps_bits"] for id_, _ in values[:: MANY // 100])
-
-
-def test_many_jumps_at_one_value() -> None:
-    made, x = builder()
-    y = (made.add_node("Relu", [x], {}), 0)
-    for _ in range(MANY):
-        last = made.add_node("Floor", [y], {})
-    made.set_outputs([(last, 0)], ["z"])
-    assert made.finish().node(y[0])["keeps_bits"]
 
 
 def test_many_parts_of_one_value() -> None:

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from baselines.graphs import graph_of
+from tests.crosses import nightly_but
 from torchrlopt import _C, searcher_table
 from torchrlopt.errors import RlOptError, SearchError
 from torchrlopt.machine.cost import cost_model
@@ -282,7 +283,7 @@ def test_a_graph_of_ten_thousand_operators_is_planned_to_its_end() -> None:
     assert not cut["exhausted"]
 
 
-@pytest.mark.parametrize("searcher", SEARCHERS)
+@pytest.mark.parametrize("searcher", nightly_but(["greedy", "parts"], SEARCHERS))
 def test_a_budget_is_kept_on_a_hundred_thousand_operators(searcher: str) -> None:
     found = _C.search(chain(20_000), load_library(), _C.CostModel(), searcher=searcher, budget_ms=50.0)
     assert not found["exhausted"]

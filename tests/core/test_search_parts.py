@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import random
 
-import numpy as np
 import pytest
 
 from torchrlopt import _C
@@ -50,14 +49,6 @@ def test_plans_of_parts_lead_where_the_search_says(number: int) -> None:
         )
         assert found["cost_after_us"] <= chains["cost_after_us"] * (1 + 1e-9)
         assert _C.replay(graph, LIBRARY, found["steps"]).hash() == found["graph"].hash()
-
-
-def test_a_small_graph_is_searched_as_a_whole() -> None:
-    graph = stacked_graph(5, 1, operators=20).graph
-    assert graph.num_operators < 70
-    one, other = (search(graph, name, 500) for name in ("iterated", "parts"))
-    assert one["steps"] == other["steps"]
-    assert one["expansions"] == other["expansions"]
 
 
 def test_matches_and_order_follow_a_plan_through_a_large_graph() -> None:
@@ -133,16 +124,6 @@ def test_the_number_of_expansions_is_kept(steps: int) -> None:
         assert not found["exhausted"]
 
 
-def test_each_stage_has_its_patience() -> None:
-    graph = stacked_graph(8, 0, operators=120).graph
-    counts = []
-    for patience in (50, 400):
-        found = _C.search(graph, LIBRARY, COST, searcher="parts", budget_ms=600e3, patience=patience)
-        counts.append(found["expansions"])
-        assert found["expansions"] >= 2 * patience
-    assert counts[0] < counts[1] < 100_000
-
-
 ODD = """graph (x: f32[N,4], %w: f32[4,4]) {{
 {lines}
   return x, a0, a{last}, a{last}
@@ -167,21 +148,6 @@ def test_parts_of_odd_graphs() -> None:
     assert found["cost_after_us"] < found["cost_before_us"]
     assert sum(found["graph"].node(i)["op"] == "Relu" for i in found["graph"].topological_order()) <= 119
     assert _C.replay(graph, LIBRARY, found["steps"]).hash() == found["graph"].hash()
-
-
-def test_a_position_is_that_of_a_node() -> None:
-    matches = _C.MatchSet(_C.parse_graph("graph (x: f32[2]) { y = Relu(x) return y }"), LIBRARY)
-    assert matches.position(0) < matches.position(1)
-    with pytest.raises(IndexError, match="no node 7"):
-        matches.position(7)
-
-
-def test_a_stack_is_as_deep_as_it_takes() -> None:
-    one, other = (stacked_graph(6, 0, operators=200, repeats=repeats) for repeats in (1, 5))
-    assert one.graph.num_operators >= 200
-    assert other.graph.num_operators >= 200
-    assert len(other.families) < len(one.families)
-    assert np.all([len(sample.structures) == len(sample.families) for sample in (one, other)])
 
 
 @pytest.mark.parametrize(("operators", "budget_ms"), [(100, 300.0), (3000, 600.0)])
