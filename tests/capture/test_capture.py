@@ -351,9 +351,3 @@ def test_capture_of_one_graph_is_the_same_every_time() -> None:
     again = capture(record.captured.aten, record.inputs, [])
     first = onnx_ir.to_proto(record.captured.model).SerializeToString(deterministic=True)
     assert onnx_ir.to_proto(again.model).SerializeToString(deterministic=True) == first
-
-
-def test_unread_elements_of_tuples_are_not_made() -> None:
-    record = capture_function(lambda x: x.max(dim=1).values, torch.randn(3, 4))
-    assert record.op_types() == {"ReduceMax": 1}
-    assert_captured_right(record)

@@ -41,10 +41,6 @@ def test_registry_of_this_torch_is_complete() -> None:
     assert found.opset.version == opsets.NATIVE
 
 
-def test_registry_is_built_once() -> None:
-    assert exporter_private.registry() is exporter_private.registry()
-
-
 def test_only_our_own_thread_is_spared_what_libraries_log(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("torch.onnx.somewhere")
     level = logger.level
@@ -57,13 +53,6 @@ def test_only_our_own_thread_is_spared_what_libraries_log(caplog: pytest.LogCapt
         theirs.join()
     logger.warning("afterwards")
     assert [record.message for record in caplog.records] == ["an error", "from them", "afterwards"]
-
-
-def test_opset_keeps_attention_gelu_and_rms_normalisation_whole() -> None:
-    from onnx import defs
-
-    for name in ("Attention", "Gelu", "RMSNormalization", "LayerNormalization"):
-        assert defs.get_schema(name, opsets.NATIVE).since_version <= opsets.NATIVE
 
 
 def test_tail_operator_by_the_registry() -> None:
@@ -116,11 +105,6 @@ def test_what_the_exporters_functions_log_is_not_shown(
     capture_function(lambda x: x.roll(1, 1), torch.randn(2, 5))
     assert seen == [onnx_ir.AttributeType.INTS]
     assert [record for record in caplog.records if record.name.startswith("onnx_ir")] == []
-
-
-@pytest.mark.usefixtures("without_registry")
-def test_missing_registry_is_none() -> None:
-    assert exporter_private.registry() is None
 
 
 @pytest.mark.usefixtures("without_registry")

@@ -10,8 +10,6 @@ import torch.nn.functional as F
 from torch._dynamo.backends.common import aot_autograd
 from torch.overrides import TorchFunctionMode
 
-import torchrlopt
-from torchrlopt.capture import aot, exported
 from torchrlopt.capture.fast_paths import DenseMasks
 
 
@@ -72,39 +70,3 @@ def test_what_is_repeated_over_heads_stays_so() -> None:
     assert got is not None
     assert torch.equal(got, mask)
     assert got.stride() == (64, 0, 8, 1)
-
-
-def test_every_trace_is_made_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through the product, with masks of the CPU taken for those of CUDA."""
-    used: list[str] = []
-
-    def on_the_cpu(where: str) -> Any:
-        return lambda: used.append(where) or DenseMasks(("cpu",))
-
-    monkeypatch.setattr(aot, "DenseMasks", on_the_cpu("aot"))
-    monkeypatch.setattr(exported, "DenseMasks", on_the_cpu("export"))
-
-    class Attention(torch.nn.Module):
-        def forward(self, q: torch.Tensor) -> torch.Tensor:
-            return F.scaled_dot_product_attention(q, q, q, (q[:, :1, :, :1] < 0).expand(1, 1, 8, 8))
-
-    q = torch.randn(1, 2, 8, 4)
-    torch._dynamo.reset()
-    fast = torchrlopt.optimise(Attention().eval(), q, min_gain=-10.0, cache=False)
-    torch.testing.assert_close(fast(q), Attention()(q), equal_nan=True)
-    exported.export(Attention().eval(), (q,), {}, None)
-    assert used == ["aot", "export"]
-    assert DenseMasks()._is_sparse(torch.empty(8, 1, device="meta").expand(8, 8)) is False
-
-
-def test_nothing_is_compiled_or_timed_under_it() -> None:
-    """A mode costs every function of torch microseconds, of which the original calls the most."""
-    depths: list[int] = []
-
-    def compile_inference(aten: torch.fx.GraphModule, fakes: Any) -> None:
-        depths.append(torch._C._len_torch_function_stack())
-
-    gm = torch.fx.GraphModule(torch.nn.Module(), torch.fx.symbolic_trace(lambda x: (x.exp(),)).graph)
-    with torch.no_grad():
-        aot.trace(gm, [torch.randn(2, 3)], compile_inference, lambda: None, lambda name: None)
-    assert depths == [0]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from torchrlopt.capture.sampling import extreme_inputs, num_elements, random_inputs
+from torchrlopt.capture.sampling import extreme_inputs, random_inputs
 
 
 def test_random_inputs_keep_kind_and_layout() -> None:
@@ -82,8 +81,3 @@ def test_where_nothing_can_be_extreme() -> None:
         assert extreme_inputs(inputs, inputs, ()) is None
     weight = torch.randn(8, 8)
     assert extreme_inputs([weight], [weight], (0,)) is None
-
-
-def test_numbers_of_a_graph_are_counted() -> None:
-    graph = make_fx(lambda x: torch.cat([x, x]) * 2, tracing_mode="symbolic")(torch.ones(5, 7))
-    assert num_elements(graph, [torch.ones(3, 4)]) == 12 + 24 + 24

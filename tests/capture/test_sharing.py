@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import torchrlopt
-from torchrlopt.capture import sharing
 from torchrlopt.capture.sharing import any_overlap, overlap, overlaps
 
 
@@ -63,14 +62,3 @@ def test_many_at_once_are_what_pairs_are(seed: int) -> None:
     assert any_overlap(found) == any(overlap(a, b) for a, b in pairs)
     meta = [torch.empty(48, device="meta").as_strided(x.shape, x.stride(), x.storage_offset()) for x in found]
     assert any_overlap(meta) == any_overlap(found)
-
-
-def test_columns_of_one_matrix_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after the other with each of the earlier ones they took most of a minute for a large matrix."""
-    calls = []
-    real = sharing.overlap
-    monkeypatch.setattr(sharing, "overlap", lambda a, b: calls.append(a) or real(a, b))
-    columns = torch.zeros(30, 64).unbind(1)
-    assert overlaps(columns, []) == [None] * 64
-    assert not calls
-    assert overlaps([*columns, columns[3]], [])[-1] == "output 3"

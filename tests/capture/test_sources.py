@@ -72,11 +72,6 @@ def test_weights_that_are_frozen_keep_their_names() -> None:
     assert len([name for name in labels if "linear" in name and "weight" in name]) == 2, labels
 
 
-def test_a_line_of_many_nodes_is_one_object() -> None:
-    (job,) = jobs_of(Outer().eval(), torch.randn(2, 4))
-    assert len({id(source) for source in job.sources.values()}) == len(set(job.sources.values()))
-
-
 def test_the_report_tells_the_lines_of_the_module(tmp_path: Path) -> None:
     """Through `optimise`, whose wrapper is no part of the module's path."""
     model = Outer().eval()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import gc
-import time
 import weakref
 from typing import Any
 
@@ -105,27 +103,6 @@ def test_auto_lets_graphs_duel_that_are_about_as_fast() -> None:
     assert seen == [("eager", name) for name in OTHERS for _ in range(2)]
 
 
-def test_auto_compares_bounds_with_nothing_but_a_duel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice as slow at the most is no time: it may be the faster one, and its executor is not given up."""
-    tried, duels = [], []
-
-    def attempt(options: Options, journal: Journal) -> Any:
-        tried.append((options.executor, options.searcher))
-        is_eager = options.executor == "eager"
-        return attempted(options, journal, 4.0, 1.0 if is_eager else 2.0, is_bound=not is_eager)
-
-    def duel(first: Any, second: Any) -> Timing:
-        duels.append((first, second))
-        return Timing(1.0, 0.8, 0.2, 0.0, 3)
-
-    monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "onnxruntime"))
-    auto = Options(executor="auto", cache=False)
-    found = fastest(attempt, duel, auto)
-    assert (found.run, found.name) == ("onnxruntime", "onnxruntime")
-    assert tried[1:] == [("onnxruntime", "agent"), ("onnxruntime", "none")]
-    assert duels[0] == ("eager", "onnxruntime")
-
-
 def test_graphs_that_have_lost_are_freed_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     class Cyclic:
         def __init__(self) -> None:
@@ -215,11 +192,6 @@ def test_default_takes_eager_where_it_is_faster_than_a_fast_runtime() -> None:
     assert (found.run, found.name) == ("eager", "eager")
 
 
-def test_default_tries_eager_whatever_the_time() -> None:
-    found = by_default(gains(onnxruntime=3.0, eager=1.0), no_duel, Options(cache=False, autotune_s=0.0))
-    assert (found.run, found.name) == ("eager", "eager")
-
-
 def test_where_nothing_wins_the_report_is_eagers() -> None:
     attempts = gains(onnxruntime=3.0, eager=2.5)
     found = by_default(attempts, no_duel, NO_CACHE)
@@ -239,18 +211,6 @@ def test_where_nothing_has_won_only_one_is_tried_in_the_next_process() -> None:
         return seen
 
     assert (tried(), tried()) == (["onnxruntime", "eager"], ["eager"])
-
-
-def test_files_of_what_is_kept_are_there_in_the_end() -> None:
-    files: list[str] = []
-
-    def attempt(options: Options, journal: Journal) -> Attempt:
-        save = functools.partial(files.append, options.executor)
-        save()
-        return dataclasses.replace(gains(onnxruntime=1.6, eager=3.0)(options, journal), save=save)
-
-    by_default(attempt, no_duel, NO_CACHE)
-    assert files == ["onnxruntime", "eager", "onnxruntime"]
 
 
 @pytest.mark.hides_errors
@@ -297,22 +257,6 @@ def test_default_takes_the_first_that_pays(after_ms: dict[str, float], wanted: t
 def test_default_raises_what_the_last_one_raises() -> None:
     with pytest.raises(LoweringError, match="eager"):
         choice.first_that_pays(gains(), ("tensorrt", "eager"), Options(), Journal())
-
-
-@pytest.mark.hides_errors
-def test_other_attempts_are_booked_as_such() -> None:
-    def attempt(options: Options, journal: Journal) -> Attempt:
-        time.sleep(0.03)
-        if options.executor == "tensorrt":
-            raise LoweringError("cannot")
-        journal.add_ms("lower", 30.0)
-        return attempted(options, journal, 2.0, 1.0)
-
-    known = Journal()
-    known.add_ms("capture", 7.0)
-    found = choice.first_that_pays(attempt, ("tensorrt", "eager"), Options(), known).journal.report()
-    assert list(found.phases_ms) == ["capture", "lower", "other attempts"]
-    assert found.phases_ms["other attempts"] >= 29.0
 
 
 @pytest.mark.hides_errors

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import pytest
@@ -69,26 +68,6 @@ def test_a_call_that_fails_gives_the_original_from_then_on(caplog: pytest.LogCap
     assert len(caplog.messages) == 1
 
 
-@pytest.mark.hides_errors
-def test_the_original_runs_in_the_room_of_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    computed: list[weakref.ref[torch.Tensor]] = []
-
-    def fail(*_: Any) -> Any:
-        intermediate = torch.ones(3)
-        computed.append(weakref.ref(intermediate))
-        raise torch.OutOfMemoryError("for the next one")
-
-    def original(*args: Any) -> Any:
-        assert computed[0]() is None
-        return twice(*args)
-
-    graph, compiled = made()
-    monkeypatch.setattr(Graph, "__call__", fail)
-    monkeypatch.setattr(compiled._aten, "forward", original)
-    assert called(compiled) == [0.0, 4.0]
-    assert graph.calls == 0
-
-
 def test_weights_that_are_refused_are_the_only_ones(caplog: pytest.LogCaptureFixture) -> None:
     graph, compiled = made()
     graph.error = WeightsError("what was composed of the weights overflows")
@@ -105,17 +84,6 @@ def test_weights_that_are_written_to_meanwhile_say_nothing_about_the_graph() -> 
     graph.factor, graph.num_evaluations, graph.writes = 2.01, 2, True
     called(compiled, X.clone())
     assert (compiled.status.weight_sets, compiled.status.checked_sets) == (2, 1)
-
-
-def test_a_comparison_that_cannot_be_made_costs_nobody_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_memory(*_: Any) -> Any:
-        raise torch.OutOfMemoryError("for the reference")
-
-    graph, compiled = made(on_error="raise")
-    monkeypatch.setattr(compiled._aten, "forward", no_memory)
-    graph.num_evaluations = 2
-    assert called(compiled) == [0.0, 4.0]
-    assert (compiled.status.kept, compiled.status.checked_sets) == ("rewritten", 1)
 
 
 def test_a_call_that_fails_raises_where_that_is_asked_for() -> None:

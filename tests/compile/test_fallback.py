@@ -65,12 +65,6 @@ def test_causes_are_what_went_wrong_and_not_the_numbers_in_it(caplog: pytest.Log
     assert (status.kept, status.fallback_reason) == ("original", "KeyError: 2")
 
 
-def test_errors_are_told_by_what_they_say() -> None:
-    assert described(UnsupportedError("no such thing")) == "no such thing"
-    assert described(OSError(28, "No space left on device")) == "OSError: [Errno 28] No space left on device"
-    assert described(MemoryError()) == "MemoryError"
-
-
 def test_reasons_warn_once_without_their_numbers(caplog: pytest.LogCaptureFixture) -> None:
     for reason in (
         "the graph draws random numbers (aten.rand)",

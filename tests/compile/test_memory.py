@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from tests.report.page_cases import CONVOLUTION, report_of
 from torchrlopt.compile import memory
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.memory import Memory
@@ -26,23 +25,6 @@ def compiled_identity() -> Compiled:
     return Compiled(Same(), IDENTITY, Status("rewritten"))
 
 
-def test_what_is_kept_is_found() -> None:
-    known = Memory()
-    assert known.find("a") is None
-    compiled = compiled_identity()
-    known.keep("a", compiled, report := Report(compiled.status))
-    assert known.find("a") == (compiled, report)
-    compiled.lowered = None
-    assert known.find("a") == (None, report), "a call of it has failed"
-    known.keep_original("b", Report())
-    assert known.find("b") == (None, Report())
-    known.keep_original("a", Report())
-    assert known.find("a") == (None, Report()), "the last verdict counts"
-    known.clear()
-    assert known.find("a") is None
-    assert known.find("b") is None
-
-
 def test_a_compiled_graph_lives_as_long_as_somebody_uses_it() -> None:
     known = Memory()
     compiled = compiled_identity()
@@ -50,15 +32,6 @@ def test_a_compiled_graph_lives_as_long_as_somebody_uses_it() -> None:
     assert compiled([1, 2]) == (1, 2)
     del compiled
     assert known.find("a") is None
-
-
-def test_reports_of_graphs_that_stay_as_they_are_hold_no_graphs() -> None:
-    known, report = Memory(), report_of(CONVOLUTION)
-    known.keep_original("a", report)
-    _, kept = known.find("a") or (None, Report())
-    assert kept == report
-    assert report.records
-    assert kept.records == ()
 
 
 def test_graphs_that_stay_as_they_are_do_not_pile_up() -> None:

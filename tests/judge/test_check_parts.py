@@ -17,10 +17,8 @@ from torchrlopt.capture.job import jobs_of
 from torchrlopt.compile import attempt
 from torchrlopt.compile.contestant import Contestant
 from torchrlopt.errors import VerificationError
-from torchrlopt.judge import local
 from torchrlopt.judge import right as check
-from torchrlopt.judge.conditioning import Conditioning
-from torchrlopt.judge.local import Local, Squares, sizes_of
+from torchrlopt.judge.local import Local
 from torchrlopt.judge.tolerances import TOLERANCES
 from torchrlopt.options import Options
 from torchrlopt.report import Journal
@@ -264,32 +262,6 @@ def test_later_weights_are_compared_part_by_part() -> None:
         check.confirm(graph, graph.forward, (wrong,), (x, scale), "a call")
 
 
-@pytest.mark.parametrize("shape", [(), (5,), (4, 6), (3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 5, 6)])
-def test_sums_over_parts_are_right(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """In two blocks."""
-    monkeypatch.setattr(local, "_FEWEST", 1)
-    values = torch.randn(shape, dtype=torch.float64)
-    squares = Squares(values.shape, values.device)
-    halves = [slice(0, 2), slice(2, None)] if shape else [None]
-    for half in halves:
-        place = (half, *map(slice, shape[1:])) if half is not None else ()
-        block = values[place]
-        squares.add(place, block.square(), sizes_of(block))
-    for dims, sums in squares.views():
-        torch.testing.assert_close(sums, values.square().sum(dims, keepdim=True))
-    assert len(list(squares.views())) == {0: 0, 1: 0, 2: 2, 3: 5, 4: 7, 5: 8}[len(shape)]
-    assert float(squares.sizes.sum()) == pytest.approx(float(values.square().sum()))
-    assert int((squares.sizes > 0).sum()) == len(set(sizes_of(values).flatten().tolist()))
-
-
-def test_sizes_differ_by_a_factor_of_four() -> None:
-    numbers = torch.tensor([0.0, 1e-320, 1.9e-30, 0.5, -1.99, 2.0, 7.9, 8.1, 1e300], dtype=torch.float64)
-    found = sizes_of(numbers).tolist()
-    assert found[:2] == [0, 0]
-    assert found[3] == found[4] < found[5] == found[6] < found[7]
-    assert found[-1] < local._NUM_SIZES
-
-
 def test_an_error_that_subnormal_numbers_explain_passes() -> None:
     x = torch.full((4, 8), 1e-42)
     tolerance = TOLERANCES[torch.float32]
@@ -309,10 +281,3 @@ def test_the_message_names_the_part() -> None:
     assert found is not None
     assert (found.part, found.rmse) == ("[2, :]", pytest.approx(1e-3))
     assert math.isclose(found.limit, TOLERANCES[torch.float32].local_floor)
-
-
-def test_noise_is_asked_for_only_where_a_part_is_far_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Conditioning, "pairs", lambda *_: pytest.fail("asked for"))
-    x, w = torch.randn(64, 32), torch.randn(16, 32)
-    known = standard(lambda x, w: x @ w.t(), x, w)
-    compared(known, x[:, :7] @ w[:, :7].t() + x[:, 7:] @ w[:, 7:].t())

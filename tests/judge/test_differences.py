@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from torchrlopt.judge import differences, right
-from torchrlopt.judge.differences import Errors, blocks
+from torchrlopt.judge.differences import blocks
 
 
 @pytest.fixture
@@ -33,31 +33,6 @@ def test_blocks_of_tensors_belong_together(shape: tuple[int, ...], is_transposed
         assert bool((seen[place] == -1).all())
         seen[place] = one.float()
     assert torch.equal(seen, second)
-
-
-def test_blocks_of_what_has_no_dimensions() -> None:
-    assert list(blocks(torch.empty(0, 3))) == []
-    ((place, (one,)),) = blocks(torch.tensor(3.0))
-    assert (place, float(one)) == ((), 3.0)
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_errors_are_those_of_the_whole() -> None:
-    error = torch.randn(50, dtype=torch.float64).abs()
-    found = Errors()
-    for _, (block,) in blocks(error):
-        found.add(block)
-    assert found.count == 50
-    assert found.rmse == pytest.approx(float(error.square().mean().sqrt()))
-    assert found.largest == float(error.max())
-    assert Errors().rmse == 0.0
-
-
-def test_nan_stays() -> None:
-    found = Errors()
-    for each in (math.nan, 1.0):
-        found.add(torch.tensor([each]))
-    assert math.isnan(found.rmse)
 
 
 @pytest.mark.usefixtures("small_blocks")

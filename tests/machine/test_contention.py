@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -69,34 +68,6 @@ def test_budgets_stand_still_while_others_have_the_processor() -> None:
     assert found["seconds"] < (time.perf_counter() - wall) / 1.5
 
 
-def test_of_hundreds_of_threads_the_oldest_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(thread: int) -> int:
-        return int(Path(f"{contention._TASKS}/{thread}/schedstat").read_text().split()[1])
-
-    monkeypatch.setattr(contention, "_held_back_ns", lambda: 0)
-    monkeypatch.setattr(contention, "_MOST_THREADS", 1)
-    is_over = threading.Event()
-    others = [threading.Thread(target=is_over.wait) for _ in range(8)]
-    for other in others:
-        other.start()
-    try:
-        before, found, after = read(os.getpid()), contention.waited_ns(), read(os.getpid())
-        assert before <= found <= after
-        monkeypatch.setattr(contention, "_MOST_THREADS", 1000)
-        ids = [other.native_id for other in others if other.native_id is not None]
-        assert contention.waited_ns() >= after + sum(map(read, ids))
-    finally:
-        is_over.set()
-        for other in others:
-            other.join()
-
-
-def test_the_oldest_is_the_first_where_ids_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "getpid", lambda: 32_700)
-    oldest_first = ["32700", "32701", "32767", "7", "302"]
-    assert sorted(sorted(oldest_first), key=contention._age) == oldest_first
-
-
 def test_threads_that_end_do_no_harm() -> None:
     before = contention.waited_ns()
     threads = [threading.Thread(target=spin, args=(0.01,)) for _ in range(8)]
@@ -107,12 +78,6 @@ def test_threads_that_end_do_no_harm() -> None:
         thread.join()
     assert before > 0
     assert min(readings) > 0
-
-
-def test_a_sleep_is_no_waiting() -> None:
-    assert contention.is_calm(0, 1)
-    assert contention.is_calm(25_000, 100_000)
-    assert not contention.is_calm(5_000_000, 100_000_000)
 
 
 def test_a_system_that_does_not_tell_is_calm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,19 +70,6 @@ def test_a_plan_is_machine_independent_until_the_machine_was_looked_at() -> None
     assert machine_profile("eager", CPU).digest != ""
 
 
-def test_what_the_probe_of_a_gpu_found_is_shown() -> None:
-    raw = dict.fromkeys(FIELDS, 1000.0) | {"round_trip_us": 9.481, "flops_per_us": 5.91e7}
-    probe = {"model": {"flops_per_us": 4.728e7, "cache_bytes": 5.243e7}, "raw": raw, "seconds": 0.26}
-    found = {
-        "device": {"name": "NVIDIA H100"}, "fingerprint": "f" * 64, "probe": probe, "prices": {"eager": 0},
-        "cuda": "ok", "profile": "profile.sqlite",
-    }  # fmt: skip
-    shown = measure.render(found)
-    assert "4.728e+04 Gflop/s" in shown
-    assert "9.481 us" in shown
-    assert "threads" not in shown
-
-
 def test_device_command_probes_once() -> None:
     runner = CliRunner()
     first = runner.invoke(app, ["device", "--json"])

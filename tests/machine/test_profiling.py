@@ -16,12 +16,11 @@ from torchrlopt.api.cli.models import load_model
 from torchrlopt.errors import CaptureError, ModelFormatError, OptionsError, UnsupportedError
 from torchrlopt.executors.device_clock import clock_of
 from torchrlopt.executors.eager.stamps import Stamped
-from torchrlopt.machine import contention, profiling
+from torchrlopt.machine import profiling
 from torchrlopt.machine.cost import ProfileStore, cost_model, machine_profile
 from torchrlopt.machine.device import fingerprint
-from torchrlopt.machine.profiling import timing
 from torchrlopt.machine.profiling.fitting import fitted_prices
-from torchrlopt.machine.profiling.timing import run_times, time_nodes
+from torchrlopt.machine.profiling.timing import time_nodes
 from torchrlopt.machine.profiling.walks import variant, walk
 from torchrlopt.onnx import files
 from torchrlopt.substitutions import load_library
@@ -102,48 +101,6 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(time, "perf_counter_ns", reading)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: found.append(f"wait {device}"))
     return found
-
-
-@pytest.mark.parametrize("what", ["nodes", "runs"])
-def test_times_on_cuda_are_not_launch_times(
-    source: profiling.Source, told: list[str], what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The clock is read only when the device has finished."""
-    graph, cuda = source.program.graph, torch.device("cuda", 0)
-    lowered = source.lower(graph, "eager")
-    monkeypatch.setattr(type(source), "device", property(lambda self: cuda), raising=False)
-    told.clear()
-    if what == "nodes":
-        time_nodes(source, graph, lowered, cost_model("eager"), seconds=0.0)
-    else:
-        run_times([lowered], source.inputs, source.device, seconds=0.0)
-    readings = told.count("read")
-    assert readings > 10
-    assert told == ["wait cuda:0", "read"] * readings
-
-
-def test_runs_in_which_the_process_waited_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three of four are held up, by a clock that only they move."""
-    now_ns = waited_ns = calls = 0
-
-    def run() -> None:
-        nonlocal now_ns, waited_ns, calls
-        calls += 1
-        is_held = calls % 2 == 0 and calls % 8  # every second call is timed
-        now_ns += 5_000_000 if is_held else 1_000
-        waited_ns += 5_000_000 if is_held else 0
-
-    monkeypatch.setattr(contention, "waited_ns", lambda: waited_ns)
-    monkeypatch.setattr(timing, "clock_of", lambda device: lambda: now_ns)
-    assert run_times([run], [], CPU, seconds=0.1) == [1.0]
-    assert run_times([run], [], CPU, seconds=0.0, min_rounds=1_000) == [5_000.0], "too few of the others"
-
-
-def test_times_on_the_cpu_wait_for_no_device(source: profiling.Source, told: list[str]) -> None:
-    time_nodes(
-        source, source.program.graph, source.lower(source.program.graph, "eager"), cost_model("eager"), 0
-    )
-    assert set(told) == {"read"}
 
 
 def test_prices_add_up_to_the_run(source: profiling.Source) -> None:
