@@ -12,20 +12,14 @@ import pytest
 import torch
 
 import torchrlopt
+from tests.api.command import run
 from tests.e2e.models import Branches, build
 from tests.onnx.onnx_text import proto_of
 from tests.report.page_cases import Page
-from torchrlopt.api.cli import app
 from torchrlopt.api.cli.models import load_model
 from torchrlopt.errors import UnsupportedError
 
 MAIN = "from torchrlopt.api.cli import main; main()"
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", MAIN, *arguments], capture_output=True, text=True, check=False
-    )
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +30,9 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_version() -> None:
-    assert run("version").stdout.strip() == torchrlopt.__version__
+    """In a process of its own, as the commands of the other tests are not."""
+    found = subprocess.check_output([sys.executable, "-c", MAIN, "version"], text=True)
+    assert found.strip() == torchrlopt.__version__
 
 
 def test_optimise_onnx_prints_the_report(model_file: Path, tmp_path: Path) -> None:
@@ -57,6 +53,7 @@ def test_optimise_onnx_prints_the_report(model_file: Path, tmp_path: Path) -> No
     assert (tmp_path / "out.onnx").exists()
 
 
+@pytest.mark.nightly
 def test_optimise_onnx_writes_the_page(model_file: Path, tmp_path: Path) -> None:
     html = tmp_path / "report.html"
     result = run(
@@ -135,28 +132,22 @@ def test_bad_arguments_are_refused(arguments: tuple[str, ...], message: str) -> 
     assert "Traceback" not in result.stderr
 
 
-def failing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 1
-) -> str:
-    """The one line that a command prints before it ends with this status; in this process."""
-    monkeypatch.setattr(sys, "argv", ["torchrlopt", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        app.main()
-    assert ended.value.code == status
-    (line,) = capsys.readouterr().err.splitlines()
+def failing(*arguments: str, status: int = 1) -> str:
+    """The one line that a command prints before it ends with this status."""
+    done = run(*arguments)
+    assert done.returncode == status
+    (line,) = done.stderr.splitlines()
     return line
 
 
 @pytest.mark.hides_errors
 def test_errors_of_files_are_one_line(
-    model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"hello\nyou")
-    assert "no ONNX model" in failing(
-        monkeypatch, capsys, "optimise-onnx", str(broken), str(tmp_path / "out")
-    )
-    assert "no file" in failing(monkeypatch, capsys, "optimise-onnx", str(model_file), "/dev/null", status=2)
+    assert "no ONNX model" in failing("optimise-onnx", str(broken), str(tmp_path / "out"))
+    assert "no file" in failing("optimise-onnx", str(model_file), "/dev/null", status=2)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -171,7 +162,7 @@ def test_errors_of_files_are_one_line(
         "-o",
         "verify=false",
     )
-    assert "No space left" in failing(monkeypatch, capsys, *out)
+    assert "No space left" in failing(*out)
     assert list(tmp_path.glob("*out*")) == []
 
 

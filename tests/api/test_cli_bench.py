@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.api.test_cli_optimise import ended
+from tests.api.command import run
 from tests.e2e.models import RUNTIMES
 from tests.onnx.onnx_text import proto_of
 from torchrlopt.api.bench import contestants, rounds, worker
@@ -24,15 +24,12 @@ MODEL = "tests.api.test_cli_optimise:branches"
 SHORT = ("--rounds", "2", "--seconds", "0", "--threads", "1")
 
 
-def test_a_model_in_everything_that_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.nightly
+def test_a_model_in_everything_that_is_installed(tmp_path: Path) -> None:
     table, plot = tmp_path / "times.csv", tmp_path / "times.png"
     names = ["eager", *RUNTIMES, "torchrlopt", "torchrlopt/frozen"]
     outputs = ("--csv", str(table), "--plot", str(plot), "--json")
-    status, printed, error = ended(
-        monkeypatch, capsys, "bench", MODEL, "--in", ",".join(names[1:]), *SHORT, *outputs
-    )
+    status, printed, error = run("bench", MODEL, "--in", ",".join(names[1:]), *SHORT, *outputs)
     assert status == 0, error
     found = json.loads(printed)
     assert [row["name"] for row in found["rows"]] == names
@@ -53,9 +50,7 @@ def test_a_model_in_everything_that_is_installed(
     assert "median ms" in bench.render(MODEL, [Row(**row) for row in found["rows"]], Settings())
 
 
-def test_a_file_with_a_contestant_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_with_a_contestant_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(proto_of("g (float[2] x) => (float[2] y) { y = Relu(x) }").SerializeToString())
     plain = rounds.Worker.ask
@@ -67,14 +62,12 @@ def test_a_file_with_a_contestant_that_fails(
 
     monkeypatch.setattr(rounds.Worker, "ask", ask)
     given = ("bench", str(path), "--in", "torchrlopt", *SHORT)
-    status, printed, _ = ended(monkeypatch, capsys, *given)
+    status, printed, _ = run(*given)
     assert status == 1
     assert "torchrlopt: no such luck" in printed
 
 
-def test_ctrl_c_shows_what_there_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_shows_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, asked = rounds.Worker.ask, []
 
     def ask(self: Any, do: str, **arguments: Any) -> Any:
@@ -84,7 +77,7 @@ def test_ctrl_c_shows_what_there_is(
         return plain(self, do, **arguments)
 
     monkeypatch.setattr(rounds.Worker, "ask", ask)
-    status, printed, _ = ended(monkeypatch, capsys, "bench", MODEL, "--in", "eager", *SHORT, "--json")
+    status, printed, _ = run("bench", MODEL, "--in", "eager", *SHORT, "--json")
     assert status == 130
     found = json.loads(printed)
     assert not found["is_whole"]
@@ -92,7 +85,7 @@ def test_ctrl_c_shows_what_there_is(
 
 
 def test_what_cannot_be_timed_is_refused_before_anything_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measure(*_: Any) -> Any:
         raise AssertionError("measured")
@@ -103,7 +96,7 @@ def test_what_cannot_be_timed_is_refused_before_anything_is(
         (("--in", "eagre"), "'eagre' cannot be timed here"),
         (("--plot", str(tmp_path / "plot.doc")), "no such kind of plot"),
     ):
-        status, _, error = ended(monkeypatch, capsys, "bench", MODEL, *arguments)
+        status, _, error = run("bench", MODEL, *arguments)
         assert (status, message in error) == (2, True), error
     missing = ("matplotlib", "openvino")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else plain(name))

@@ -16,6 +16,8 @@ import typer
 from torch.utils._pytree import tree_leaves
 
 import torchrlopt
+from tests.api.command import run
+from tests.crosses import nightly_but
 from tests.e2e.models import Branches, build
 from tests.onnx.onnx_text import proto_of
 from torchrlopt.api.cli import app
@@ -36,31 +38,9 @@ def interrupted() -> Any:
     raise KeyboardInterrupt
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", MAIN, *arguments], capture_output=True, text=True, check=False
-    )
-
-
-def ended(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> tuple[int, str, str]:
-    """Status, standard output and standard error of a command; in this process."""
-    monkeypatch.setattr(sys, "argv", ["torchrlopt", *arguments])
-    status = 0
-    try:
-        app.main()
-    except SystemExit as end:
-        status = int(end.code or 0)
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
 @pytest.mark.usefixtures("fresh_dynamo")
-@pytest.mark.parametrize("kind", ["file", "module"])
-def test_to_every_kind_of_file(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("kind", nightly_but(["module"], ["file", "module"]))
+def test_to_every_kind_of_file(kind: str, tmp_path: Path) -> None:
     model, (x,) = branches()
     source = BRANCHES
     if kind == "file":
@@ -69,7 +49,7 @@ def test_to_every_kind_of_file(
     results = {ending: tmp_path / f"out{ending}" for ending in (".onnx", ".pt2")}
     for out in results.values():
         arguments = ["optimise", source, "-o", str(out), "--option", "searcher=greedy", "--json"]
-        status, printed, error = ended(monkeypatch, capsys, *arguments)
+        status, printed, error = run(*arguments)
         assert status == 0, error
         report = json.loads(printed)
         assert report["kept"] == "rewritten"
@@ -107,20 +87,13 @@ def test_status_and_message(
     message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.onnx").write_bytes(b"hello\nyou")
-    code, _, error = ended(monkeypatch, capsys, *arguments)
+    code, _, error = run(*arguments)
     assert (code, message in error) == (status, True), error
     assert "Traceback" not in error
     assert not list(tmp_path.glob("out*"))
-
-
-def test_ctrl_c_is_no_traceback() -> None:
-    done = run("optimise", "tests.api.test_cli_optimise:interrupted", "-o", "out.pt2")
-    assert done.returncode == 130
-    assert "Traceback" not in done.stderr
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -149,10 +122,8 @@ def test_every_command_has_an_example_that_it_takes(
     COMMANDS[name].make_context(name, words[len(name.split()) + 1 :])
 
 
-def test_help_says_what_the_status_means(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, printed, _ = ended(monkeypatch, capsys, "--help")
+def test_help_says_what_the_status_means() -> None:
+    status, printed, _ = run("--help")
     assert status == 0
     assert "130 Ctrl-C" in " ".join(printed.split())
 
@@ -171,12 +142,11 @@ def misfit() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
 def test_a_model_that_fails_on_its_own_inputs_is_told_in_one_line(
     arguments: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     name = "tests.api.test_cli_optimise:misfit"
-    status, _, err = ended(monkeypatch, capsys, arguments[0], name, *arguments[1:])
+    status, _, err = run(arguments[0], name, *arguments[1:])
     told = [line for line in err.splitlines() if line.startswith("error:")]
     assert status == 2, err
     assert len(told) == 1
@@ -194,26 +164,22 @@ def test_the_package_runs_as_a_module() -> None:
 
 
 @pytest.mark.parametrize("option", ["--html", "--csv", "--plot"])
-def test_a_folder_that_is_not_there_is_said_before_anything_is_done(
-    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_is_not_there_is_said_before_anything_is_done(option: str, tmp_path: Path) -> None:
     source, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
     onnx.save(proto_of("g (float[2] x) => (float[2] y) { y = Relu(x) }"), source)
     command = ["optimise-onnx", str(source), str(out)] if option == "--html" else ["bench", str(source)]
     given = [*command, option, str(tmp_path / "missing" / "file")]
-    status, _, error = ended(monkeypatch, capsys, *given)
+    status, _, error = run(*given)
     assert status == 2
     assert "the folder of the file is not there" in error
     assert not out.exists()
 
 
-def test_nested_values_of_options_are_a_wrong_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nested_values_of_options_are_a_wrong_command_line(tmp_path: Path) -> None:
     source = tmp_path / "in.onnx"
     onnx.save(proto_of("g (float[2] x) => (float[2] y) { y = Relu(x) }"), source)
     value = "executor_options=" + "[" * 50_000
     given = ["optimise-onnx", str(source), str(tmp_path / "out.onnx"), "-o", value]
-    status, _, error = ended(monkeypatch, capsys, *given)
+    status, _, error = run(*given)
     assert status == 2
     assert error.startswith("error: ")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.api import command
+from tests.api.command import Done
 from torchrlopt.api.cli.models import load_graph
 from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.substitutions import load_library
@@ -22,9 +22,8 @@ LIBRARY = load_library(allow_assumed=True, with_generated=True)
 RIGHT = "substitution drop_pair\n  t = Neg(x)\n  y = Neg(t)\n=>\n  y = x\n"
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", MAIN, "substitutions", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+def run(*arguments: str) -> Done:
+    return command.run("substitutions", *arguments)
 
 
 # ---- list
@@ -147,6 +146,7 @@ def test_prove_writes_records(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == before, "the same proof has the same record"
 
 
+@pytest.mark.nightly
 def test_prove_does_not_write_what_is_unsound(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     wrong = RIGHT.replace("=>\n  y = x", "=>\n  y = t")

@@ -15,6 +15,7 @@ from torchrlopt.errors import OptionsError
 from torchrlopt.options import Options
 
 
+@pytest.mark.nightly
 def test_modes_of_torch_compile() -> None:
     model, x = build()
     torch._dynamo.reset()
