@@ -37,7 +37,3 @@ def test_paths_exist(page: Path) -> None:
 def test_all_pages_are_listed() -> None:
     listed = set(links(ROOT / "docs" / "README.md"))
     assert {page.name for page in PAGES[1:]} - {"README.md"} <= listed
-
-
-def test_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 180
