@@ -63,6 +63,7 @@ def test_the_agent_beats_greedy_with_chains() -> None:
     assert all(each <= 1 + 1e-9 for each in costs), costs
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", controls.NAMES)
 def test_the_agent_beats_its_search_without_training(name: str) -> None:
     agent, control = _mean(_costs(AGENT)), _mean(_costs(name))

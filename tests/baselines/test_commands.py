@@ -178,6 +178,7 @@ def test_prices(part: str, tmp_path: Path) -> None:
     assert len(of(frame, metric=first)) == (3 if part == "variants" else 1)
 
 
+@pytest.mark.nightly
 def test_predictions_are_compared_with_what_was_measured() -> None:
     results = Path(__file__).resolve().parents[2] / "baselines" / "results"
     shown = run("prices", "runtimes", str(results / "cpu_batch1_float16.csv"), "--executors", "auto")

@@ -93,6 +93,7 @@ def test_ratios_need_eager(tmp_path: Path) -> None:
         measure_model([case("inductor")], Settings(), tmp_path)
 
 
+@pytest.mark.nightly
 def test_models_that_compile_together_are_timed_one_by_one(tmp_path: Path) -> None:
     groups = [[case("eager", model), case("tensorrt", model)] for model in ("ensemble_mlp", "squeezenet1_1")]
     phases: list[str] = []

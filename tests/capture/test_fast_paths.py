@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import torchrlopt
+from tests.crosses import nightly_but
 from torchrlopt.capture.fast_paths import PARTS
 
 WIDTH, HEADS, BATCH, LENGTH = 16, 4, 3, 5
@@ -103,7 +104,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], dict[str, Callable[[], Any]]]] 
 }
 
 
-@pytest.mark.parametrize("executor", ["eager", "onnxruntime"])
+@pytest.mark.parametrize("executor", nightly_but(["eager"], ["eager", "onnxruntime"]))
 @pytest.mark.parametrize("name", MODELS)
 def test_fast_path_is_rewritten(name: str, executor: str) -> None:
     make, options = MODELS[name]

@@ -88,6 +88,7 @@ def test_four_write_while_four_read(tmp_path: Path) -> None:
     assert [name for name in names if store.get(name) != payload_of(name)] == []
 
 
+@pytest.mark.nightly
 def test_two_processes_plan_the_same_at_once(tmp_path: Path, fresh_dynamo: None) -> None:
     x = torch.randn(5, 16)
     read, write = os.pipe()  # both begin when it is closed
@@ -161,6 +162,7 @@ def test_a_fork_waits_until_nobody_is_inside_sqlite(tmp_path: Path) -> None:
     assert store.get("child") == {"x": 1}
 
 
+@pytest.mark.nightly
 def test_children_of_a_process_that_writes(tmp_path: Path) -> None:
     store, is_over = PlanStore(tmp_path / "plans"), threading.Event()
 

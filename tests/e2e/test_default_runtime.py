@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import torchrlopt
+from tests.crosses import nightly_but
 from tests.e2e.models import RUNTIMES, STRICT, build
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.executors import registry
@@ -65,6 +66,7 @@ def test_many_small_operators_are_tried_in_a_runtime_first() -> None:
     assert_computes(fast, model)
 
 
+@pytest.mark.nightly
 def test_the_next_process_builds_the_winner_only() -> None:
     model = build(ManySmall)
     won = torchrlopt.optimise(model, X, **DEFAULT).report.executor
@@ -74,16 +76,19 @@ def test_the_next_process_builds_the_winner_only() -> None:
 
 @pytest.mark.parametrize(
     "closed",
-    [
-        {"weights": "live"},
-        {"numerics": "strict"},
-        {"measure": False},
-        {"weights": "frozen", "release_weights": True},
-        {"executor_options": {}},
-        {"searcher": "none"},
-        {"budget_ms": 0.0},
-        {"executor": "eager"},
-    ],
+    nightly_but(
+        [{"executor": "eager"}, {"weights": "live"}],
+        [
+            {"weights": "live"},
+            {"numerics": "strict"},
+            {"measure": False},
+            {"weights": "frozen", "release_weights": True},
+            {"executor_options": {}},
+            {"searcher": "none"},
+            {"budget_ms": 0.0},
+            {"executor": "eager"},
+        ],
+    ),
     ids=lambda closed: next(reversed(closed)),
 )
 def test_who_asks_for_what_pytorch_does_gets_pytorch(closed: dict[str, Any]) -> None:
@@ -91,7 +96,7 @@ def test_who_asks_for_what_pytorch_does_gets_pytorch(closed: dict[str, Any]) -> 
     assert (report.executor, report.choices) == ("eager", ())
 
 
-@pytest.mark.parametrize("executor", ["default", "auto"])
+@pytest.mark.parametrize("executor", nightly_but(["default"], ["default", "auto"]))
 def test_a_model_that_runs_in_a_runtime_by_our_choice_can_be_saved(
     executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +110,7 @@ def test_a_model_that_runs_in_a_runtime_by_our_choice_can_be_saved(
     assert_computes(torchrlopt.load(tmp_path / "fast.pt2"), model)
 
 
+@pytest.mark.nightly
 def test_changed_weights_are_seen() -> None:
     model = build(ManySmall)
     fast = torchrlopt.optimise(model, X, **DEFAULT)
@@ -115,6 +121,7 @@ def test_changed_weights_are_seen() -> None:
     assert_computes(fast, model)
 
 
+@pytest.mark.nightly
 def test_weights_that_change_at_every_call_open_no_session() -> None:
     """Until they come twice."""
     model = build(ManySmall)
@@ -130,6 +137,7 @@ def test_weights_that_change_at_every_call_open_no_session() -> None:
     assert lowered.num_evaluations == before + 1
 
 
+@pytest.mark.nightly
 def test_sizes_that_vary_do_not_go_to_a_runtime_that_prepares_itself_for_each() -> None:
     model = build(ManySmall)
     fast = torchrlopt.optimise(model, X, **DEFAULT)
@@ -155,6 +163,7 @@ def test_a_runtime_that_is_damaged_is_passed_over(monkeypatch: pytest.MonkeyPatc
     assert "cannot open shared object file" in str(report.choices[0].reason)
 
 
+@pytest.mark.nightly
 def test_a_plan_for_a_runtime_that_is_not_here_applies_in_eager(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ def test_every_example_is_run() -> None:
     assert sorted(LAST_WORDS) == EXAMPLES
 
 
-@pytest.mark.parametrize("name", nightly_but(["multi_lora", "vision"], EXAMPLES))
+@pytest.mark.parametrize("name", nightly_but(["vision"], EXAMPLES))
 def test_example(name: str, tmp_path: Path) -> None:
     if name == "generate":
         pytest.importorskip("transformers")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.crosses import nightly
+from tests.crosses import nightly, nightly_but
 from tests.e2e.models import STRICT, Branches, assert_same, build, compiled, last_report
 from torchrlopt import optimise, optimise_onnx
 from torchrlopt.api import whole_call
@@ -270,7 +270,7 @@ def test_arguments_that_are_written_to_find_their_values() -> None:
     assert last_report().kept == "rewritten"
 
 
-@pytest.mark.parametrize("implementation", ["static", None])
+@pytest.mark.parametrize("implementation", nightly_but(["static"], ["static", None]))
 def test_a_language_model_with_a_cache_generates_the_same(implementation: str | None) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 

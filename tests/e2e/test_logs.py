@@ -34,6 +34,7 @@ def test_nothing_is_told_without_being_asked() -> None:
     assert "operators" not in told()
 
 
+@pytest.mark.nightly
 def test_torch_logs() -> None:
     text = told(TORCH_LOGS="torchrlopt")
     assert "1 instead of 2 operators" in text

@@ -171,6 +171,7 @@ def small_llama() -> Any:
     return LlamaForCausalLM(LlamaConfig(**sizes, **heads, bos_token_id=0, eos_token_id=0))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("made", [small_gpt2, small_llama])
 def test_generate_of_transformers_runs_optimised(made: Callable[[], Any], runs: list[int]) -> None:
     pytest.importorskip("transformers")

@@ -11,6 +11,7 @@ import torch
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, Dataset
 
+from tests.crosses import nightly_but
 from tests.e2e.models import QUICK, Branches, build
 from torchrlopt import optimise
 
@@ -62,7 +63,7 @@ def exit_with(is_right: bool) -> None:
     raise SystemExit(0 if is_right else 1)
 
 
-@pytest.mark.parametrize("executor", ["eager", "onnxruntime", "openvino"])
+@pytest.mark.parametrize("executor", nightly_but(["eager"], ["eager", "onnxruntime", "openvino"]))
 def test_a_fork_goes_on_with_what_was_compiled(executor: str) -> None:
     """Threads of a runtime do not live on in the child, which must not wait for them to end."""
     if executor != "eager":

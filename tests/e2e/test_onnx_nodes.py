@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir
+import pytest
 import torch
 from onnx.backend.test.case.test_case import TestCase
 
@@ -164,6 +165,7 @@ def test_every_case_passes_or_is_listed() -> None:
     assert num_passed + len(listed) == len(_cases())
 
 
+@pytest.mark.nightly
 def test_typed_operators_mean_the_same_when_written_anew() -> None:
     """Up to three cases per operator through graph text, so that no node of the source can be put back."""
     seen: Counter[str] = Counter()

@@ -111,6 +111,7 @@ def test_generated_substitutions_are_used_when_asked_for() -> None:
     assert any(origin_of(name) == "generated" for name in names(generated=True))
 
 
+@pytest.mark.nightly
 def test_prices_are_measured_ones_where_there_are_any() -> None:
     before = report_of(prices="measured")
     assert before.measured_share == 0

@@ -198,6 +198,7 @@ def test_no_plan_is_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.json*"))
 
 
+@pytest.mark.nightly
 def test_torch_compile_and_files_take_plans(
     saved: tuple[Report, Path], tmp_path: Path, checked_here: None
 ) -> None:

@@ -52,6 +52,7 @@ def test_the_report_tells_the_parts(runtime: str) -> None:
     assert Report.merged([report, report]).parts == report.parts * 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("executor", ["eager", "inductor"])
 def test_pytorch_itself_takes_the_users_operator(executor: str) -> None:
     model, x = build(Waves, "middle"), torch.randn(4, WIDTH)

@@ -94,6 +94,7 @@ class NoSuchOperator(nn.Module):
         return y[:, self.index].reshape(x.shape[0] * 3)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not RUNTIMES, reason="no runtime for ONNX models is installed")
 @pytest.mark.parametrize("weights", nightly_but(["check"], ["check", "frozen"]))
 def test_a_genuine_failure_with_sizes_that_vary(weights: str, tmp_path: Path) -> None:
@@ -120,6 +121,7 @@ def test_no_number_of_a_weight_is_told(tmp_path: Path) -> None:
         ast.parse((folder / "repro.py").read_text())
 
 
+@pytest.mark.nightly
 @pytest.mark.hides_errors
 def test_what_fails_before_there_is_an_aten_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from torchrlopt.capture import aot
@@ -148,6 +150,7 @@ def test_a_call_that_fails_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "the session is gone" in source
 
 
+@pytest.mark.nightly
 @pytest.mark.hides_errors
 def test_a_folder_for_all_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "written", failing(KeyError("no such luck")))

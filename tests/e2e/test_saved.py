@@ -73,6 +73,7 @@ def test_a_saved_model_needs_no_search_and_no_class(tmp_path: Path, monkeypatch:
         assert subprocess.check_output([sys.executable, "-c", code, *files, way], text=True) == "right\n"
 
 
+@pytest.mark.nightly
 def test_other_exports_of_the_process_are_as_before(tmp_path: Path) -> None:
     """Torch caches which operators it may take apart; it did so while some were kept whole for us."""
     code = (

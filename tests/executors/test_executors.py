@@ -179,6 +179,7 @@ def test_nobody_else_compiles_while_inductor_does(monkeypatch: pytest.MonkeyPatc
     assert is_free == [False]
 
 
+@pytest.mark.nightly
 def test_export_still_works_after_inductor() -> None:
     """Kernels that our trace puts aside are back before another compiler looks at them."""
     model = nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(3, 4, 3)).eval()
@@ -299,7 +300,7 @@ for _ in range(2):
 """
 
 
-@pytest.mark.parametrize("executor", RUNTIMES)
+@pytest.mark.parametrize("executor", nightly_but(RUNTIMES[:1], RUNTIMES))
 def test_signals_are_handled_after_a_graph_has_died_in_another_thread(executor: str) -> None:
     """OpenVINO's core takes the stack of signal handlers away when it dies."""
     script = SIGNAL.replace("EXECUTOR", repr(executor))
@@ -328,6 +329,7 @@ def test_inductor_lets_go_of_weights_that_have_changed() -> None:
     assert copies() == once
 
 
+@pytest.mark.nightly
 def test_auto_keeps_the_fastest_and_remembers_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHRLOPT_CACHE_DIR", str(tmp_path))
     model, x = build()

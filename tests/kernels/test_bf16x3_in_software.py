@@ -36,6 +36,7 @@ def test_all_of_them_in_software() -> None:
     assert "skipped" not in done.stdout
 
 
+@pytest.mark.nightly
 def test_what_was_measured_with_other_kernels_is_not_used() -> None:
     code = (
         "import torch; from torchrlopt.machine import device; print(device.fingerprint(torch.device('cpu')))"

@@ -63,6 +63,7 @@ def test_what_is_left_out_is_not_in_the_plan() -> None:
     assert {name for each in found for name in each.belief.without} <= used
 
 
+@pytest.mark.nightly
 def test_alternatives_are_the_same_for_the_same_seed() -> None:
     once, again = found_for(3, count=30)[2], found_for(3, count=30)[2]
     assert [each.plan.steps for each in once] == [each.plan.steps for each in again]

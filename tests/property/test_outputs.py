@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.crosses import nightly_but
 from tests.e2e.models import RUNTIMES
 from torchrlopt import optimise
 from torchrlopt.compile import backend
@@ -134,7 +135,12 @@ CASES = [
 
 
 @pytest.mark.usefixtures("fresh_dynamo")
-@pytest.mark.parametrize(("door", "executor", "weights"), CASES, ids=list(map("-".join, CASES)))
+@pytest.mark.parametrize(
+    ("door", "executor", "weights"),
+    nightly_but(
+        [case for case in CASES if case[0] == "compile" or "eager" in case or "frozen" in case], CASES
+    ),
+)
 def test_outputs_are_the_callers(door: str, executor: str, weights: str) -> None:
     # Inductor compiles for seconds after each change of a weight.
     changes_weights = weights == "live" or (weights == "check" and executor != "inductor")

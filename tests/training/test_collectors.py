@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.crosses import nightly_but
 from tests.training.collector_cases import DEADLY, NoPlayer, Numbers, OfTaskError
 from torchrlopt.errors import OptionsError
 from training.collectors.collector import KINDS, MAX_LOSSES, Collector
@@ -50,7 +51,7 @@ def test_data_depend_neither_on_the_kind_of_workers_nor_on_their_number(
     assert (data_hash(found), replaced) == (expected(), 0)
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("processes", 4), ("auto", 2)])
+@pytest.mark.parametrize(("kind", "workers"), nightly_but([("auto", 2)], [("processes", 4), ("auto", 2)]))
 def test_data_of_processes_are_those_of_one(kind: str, workers: int) -> None:
     found, _ = collected(Numbers(), kind, workers)
     assert data_hash(found) == expected()
@@ -72,6 +73,7 @@ def test_a_worker_that_is_killed_between_two_collections_changes_nothing() -> No
         assert collector.replaced == 1
 
 
+@pytest.mark.nightly
 def test_keys_that_always_kill_their_worker_are_given_up(tmp_path: Path) -> None:
     task = Numbers(tmp_path / "died", always=True)
     with (
@@ -98,6 +100,7 @@ def test_a_worker_that_cannot_begin_says_why(kind: str) -> None:
         collector.collect(STATE, KEYS)
 
 
+@pytest.mark.nightly
 def test_workers_that_die_of_their_state_are_not_replaced_for_ever() -> None:
     with Collector(NoPlayer(is_killed=True), "processes", 1) as collector:
         with pytest.raises(RuntimeError, match="while they loaded"):

@@ -30,6 +30,7 @@ def test_rows_and_files_stand_beside_their_controls() -> None:
     assert max(costs) < 100
 
 
+@pytest.mark.nightly
 def test_what_is_printed_is_above_the_reference() -> None:
     graph, library, cost = held_out_graph(0).graph, load_library(), cost_model("eager", threads=1)
     best = networks._reference_us(graph, library, cost)

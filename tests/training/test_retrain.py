@@ -43,6 +43,7 @@ def test_an_unknown_price_is_refused() -> None:
         cost_of(Prices({"novelty": 1.0}))
 
 
+@pytest.mark.nightly
 def test_what_was_measured_for_one_target_is_not_taken_for_another(tmp_path: Path) -> None:
     retrain(SMALL, tmp_path, Target("cuda"), test_graphs=1)
     (tmp_path / "state.pt").unlink()  # as where a run was killed before it was ever saved
@@ -93,6 +94,7 @@ def better_by_far(name: str) -> Callable[..., dict[str, Score]]:
     return scored
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("encoder", ["local", "graph_network"])
 def test_the_packages_agent_is_written_where_it_is_better_whatever_the_sizes(
     encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -138,6 +140,7 @@ def test_a_trainer_refuses_to_go_on_from_other_networks_before_it_makes_anything
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("row", ["wm", "wm_plus"])
 def test_rows_of_world_models_are_trained_by_dreaming(
     row: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from torchrlopt.agent import catalogue
@@ -27,6 +28,7 @@ def test_the_trivial_forecast_stands_beside_the_model() -> None:
     assert row == "| wm | held-out families | 0.500 | 0.250 | 1.000 | 0.750 | 0.800 |"
 
 
+@pytest.mark.nightly
 def test_the_models_of_the_package_are_scored() -> None:
     app = worlds.typer.Typer()
     app.command()(worlds.main)
