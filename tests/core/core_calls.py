@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
 from torchrlopt import _C, _tools
 from torchrlopt.onnx import opsets
@@ -79,13 +78,6 @@ def onnx_model(
     graph = helper.make_graph([node], "one", infos, results)
     version = opsets.FIRST_WITH.get(op, opsets.NATIVE)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
-
-
-def onnx_value(op: str, *arrays: Array | None, num_outputs: int = 1, **attrs: Any) -> list[Array]:
-    """What ONNX's own reference evaluator gives, in float64."""
-    evaluator = ReferenceEvaluator(onnx_model(op, arrays, attrs, num_outputs))
-    feeds = {f"x{i}": array for i, array in enumerate(arrays) if array is not None}
-    return list(evaluator.run(None, feeds))
 
 
 def onnx_shapes(op: str, *arrays: Array | None, num_outputs: int = 1, **attrs: Any) -> list[tuple[int, ...]]:

@@ -10,42 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from tests.core.core_calls import assert_equal, evaluate, infer, onnx_shapes, onnx_value, random
+from tests.core.core_calls import assert_equal, evaluate, infer, onnx_shapes, random
 from torchrlopt.errors import ModelFormatError
-
-
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        ((2, 3), (3, 4)),
-        ((3,), (3,)),
-        ((3,), (3, 4)),
-        ((2, 3), (3,)),
-        ((5, 1, 2, 3), (4, 3, 2)),
-        ((2, 3), (4, 3, 2)),
-        ((3,), (4, 3, 2)),
-        ((4, 2, 3), (3,)),
-        ((2, 0), (0, 3)),
-        ((0, 3), (3, 2)),
-    ],
-)
-def test_matmul_is_numpys(a: tuple[int, ...], b: tuple[int, ...]) -> None:
-    x, y = random(*a), random(*b, seed=1)
-    assert_equal(evaluate("MatMul", x, y)[0], np.matmul(x, y))
-
-
-@pytest.mark.parametrize("flip_a", [0, 1])
-@pytest.mark.parametrize("flip_b", [0, 1])
-@pytest.mark.parametrize("c_shape", [None, (), (4,), (2, 1), (2, 4)])
-def test_gemm(flip_a: int, flip_b: int, c_shape: tuple[int, ...] | None) -> None:
-    a = random(*((3, 2) if flip_a else (2, 3)))
-    b = random(*((4, 3) if flip_b else (3, 4)), seed=1)
-    c = None if c_shape is None else random(*c_shape, seed=2)
-    expected = 0.5 * (a.T if flip_a else a) @ (b.T if flip_b else b)
-    if c is not None:
-        expected = expected + 3 * c
-    operands = [a, b] if c is None else [a, b, c]
-    assert_equal(evaluate("Gemm", *operands, alpha=0.5, beta=3.0, transA=flip_a, transB=flip_b)[0], expected)
 
 
 @pytest.mark.parametrize(
@@ -104,38 +70,6 @@ def test_conv_is_torchs(x_shape: tuple[int, ...], w_shape: tuple[int, ...], attr
 
 
 @pytest.mark.parametrize(
-    ("x_shape", "w_shape", "attrs"),
-    [
-        ((1, 3, 4), (3, 2, 3), {"strides": [2], "output_padding": [1]}),
-        ((2, 4, 3, 4), (4, 3, 3, 2), {"group": 2, "strides": [2, 1], "dilations": [1, 2]}),
-        ((1, 2, 4, 4), (2, 3, 3, 3), {"pads": [1, 0, 1, 2], "strides": [2, 2]}),
-        ((1, 2, 2, 3, 2), (2, 1, 2, 2, 2), {"strides": [2, 1, 2]}),
-    ],
-)
-def test_conv_transpose_is_onnxs(
-    x_shape: tuple[int, ...], w_shape: tuple[int, ...], attrs: dict[str, Any]
-) -> None:
-    x, w = random(*x_shape), random(*w_shape, seed=1)
-    b = random(w_shape[1] * attrs.get("group", 1), seed=2)
-    actual = evaluate("ConvTranspose", x, w, b, **attrs)[0]
-    assert onnx_shapes("ConvTranspose", x, w, b, **attrs) == [actual.shape]
-    rank = len(x_shape) - 2
-    pads = attrs.get("pads", [0] * 2 * rank)
-    function = [F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d][rank - 1]
-    full = function(
-        torch.from_numpy(x),
-        torch.from_numpy(w),
-        torch.from_numpy(b),
-        stride=attrs.get("strides", 1),
-        dilation=attrs.get("dilations", 1),
-        output_padding=attrs.get("output_padding", 0),
-        groups=attrs.get("group", 1),
-    ).numpy()
-    crop = tuple(slice(pads[i], full.shape[i + 2] - pads[i + rank]) for i in range(rank))
-    assert_equal(actual, full[:, :, *crop])
-
-
-@pytest.mark.parametrize(
     ("activation", "alpha", "beta", "op", "attrs"),
     [
         ("Relu", 0, 0, "Relu", {}),
@@ -176,47 +110,12 @@ def masks(shape: tuple[int, ...]) -> list[NDArray[Any]]:
     return [random(*shape, seed=8), allowed]
 
 
-@pytest.mark.parametrize("causal", [0, 1])
-@pytest.mark.parametrize("kv_heads", [4, 2, 1])
-@pytest.mark.parametrize("mask", [None, 0, 1])
-def test_attention_is_onnxs(causal: int, kv_heads: int, mask: int | None) -> None:
-    q, k, v = random(2, 4, 3, 5), random(2, kv_heads, 6, 5, seed=1), random(2, kv_heads, 6, 7, seed=2)
-    attrs = {"is_causal": causal, "scale": 0.25, "softcap": 2.0 if causal else 0.0}
-    operands = [q, k, v] if mask is None else [q, k, v, masks((2, 1, 3, 6))[mask]]
-    assert_equal(evaluate("Attention", *operands, **attrs)[0], onnx_value("Attention", *operands, **attrs)[0])
-
-
-@pytest.mark.parametrize("mask_shape", [(3, 6), (4, 3, 6), (2, 4, 3, 6)])
-def test_attention_with_heads_folded_in(mask_shape: tuple[int, ...]) -> None:
-    q, k, v = random(2, 3, 20), random(2, 6, 10, seed=1), random(2, 6, 14, seed=2)
-    attrs = {"q_num_heads": 4, "kv_num_heads": 2}
-    operands = [q, k, v, masks(mask_shape)[0]]
-    expected = onnx_value("Attention", *operands, **attrs)[0]
-    assert_equal(evaluate("Attention", *operands, **attrs)[0], expected)
-    assert onnx_shapes("Attention", q, k, v, **attrs) == [expected.shape]
-
-
 def test_a_row_that_is_masked_altogether_gives_zeros() -> None:
     q, k = random(1, 1, 2, 3), random(1, 1, 4, 3, seed=1)
     mask = np.array([[True, False, True, True], [False] * 4])
     result = evaluate("Attention", q, k, k, mask)[0]
     assert np.all(result[0, 0, 1] == 0)
     assert np.all(result[0, 0, 0] != 0)
-
-
-@pytest.mark.parametrize("interleaved", [0, 1])
-@pytest.mark.parametrize("part", [0, 4])
-@pytest.mark.parametrize("has_positions", [False, True])
-@pytest.mark.parametrize("folded", [False, True])
-def test_rotary_embedding_is_onnxs(interleaved: int, part: int, has_positions: bool, folded: bool) -> None:
-    x = random(2, 5, 18) if folded else random(2, 3, 5, 6)
-    half = (part or 6) // 2
-    shape = (9, half) if has_positions else (2, 5, half)
-    positions = np.array([[0, 3, 8, 1, 1], [4, 4, 2, 7, 0]])
-    operands = [x, random(*shape, seed=1), random(*shape, seed=2)] + [positions] * has_positions
-    attrs = {"interleaved": interleaved, "rotary_embedding_dim": part, "num_heads": 3 if folded else 0}
-    expected = onnx_value("RotaryEmbedding", *operands, **attrs)[0]
-    assert_equal(evaluate("RotaryEmbedding", *operands, **attrs)[0], expected)
 
 
 @pytest.mark.parametrize(

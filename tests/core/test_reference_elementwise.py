@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from tests.core.core_calls import assert_equal, build, evaluate, onnx_value, random
+from tests.core.core_calls import assert_equal, build, evaluate, random
 from torchrlopt import _C, _tools
 from torchrlopt.errors import ModelFormatError
 
@@ -100,41 +100,10 @@ BINARY = {
 }
 
 
-@pytest.mark.parametrize("op", BINARY)
-@pytest.mark.parametrize(
-    "shapes", [((2, 3), (2, 3)), ((4, 1, 3), (2, 1)), ((3,), (2, 3)), ((), (2, 2)), ((0, 3), (3,))]
-)
-def test_operands_broadcast_as_torchs(op: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    a = np.asarray(np.round(random(*shapes[0])))
-    b = np.asarray(np.round(random(*shapes[1], seed=1)) + 0.5 * (op == "Div"))
-    assert_equal(evaluate(op, a, b)[0], through_torch(BINARY[op], a, b))
-
-
 @pytest.mark.parametrize("op", ["Max", "Min"])
 def test_nan_wins_on_either_side(op: str) -> None:
     a, b = np.array([np.nan, 1.0]), np.array([1.0, np.nan])
     assert np.isnan(evaluate(op, a, b)[0]).all()
-
-
-@pytest.mark.parametrize("op", ["Max", "Min", "Sum", "Mean"])
-def test_variadic_operators_fold_all_operands(op: str) -> None:
-    arrays = [random(2, 3), random(3, seed=1), random(2, 1, seed=2)]
-    assert_equal(evaluate(op, *arrays)[0], onnx_value(op, *arrays)[0])
-    assert_equal(evaluate(op, arrays[0])[0], arrays[0])
-
-
-def test_pow_prelu_and_fmod() -> None:
-    x, y = np.abs(random(2, 3)), random(3, seed=1)
-    assert_equal(evaluate("Pow", x, y)[0], x**y)
-    assert_equal(evaluate("PRelu", y, x[0, :1])[0], np.where(y < 0, x[0, 0] * y, y))
-    assert_equal(evaluate("Mod", y, x[0], fmod=1)[0], np.fmod(y, x[0]))
-
-
-def test_where_broadcasts_three_operands() -> None:
-    condition, x, y = random(3, 1) > 0, random(2, 1, 4), random(3, 4, seed=1)
-    assert_equal(evaluate("Where", condition, x, y)[0], np.where(condition, x, y))
-    ints = np.arange(4)
-    assert_equal(evaluate("Where", condition, ints, -ints)[0], np.where(condition, ints, -ints))
 
 
 @pytest.mark.parametrize(
@@ -159,16 +128,6 @@ def test_integers_are_exact_and_wrap() -> None:
     small = np.array([100, -100], dtype=np.int8)
     with np.errstate(over="ignore"):
         assert_equal(evaluate("Add", small, small)[0], small + small)
-
-
-@pytest.mark.parametrize(
-    ("op", "oracle"),
-    [("BitwiseAnd", np.bitwise_and), ("BitwiseOr", np.bitwise_or), ("BitwiseXor", np.bitwise_xor)],
-)
-def test_bits(op: str, oracle: Callable[..., NDArray[Any]]) -> None:
-    a, b = np.array([5, -3, 12]), np.array([6, 9, -1])
-    assert_equal(evaluate(op, a, b)[0], oracle(a, b))
-    assert_equal(evaluate("BitwiseNot", a)[0], ~a)
 
 
 def test_shifts_of_unsigned() -> None:

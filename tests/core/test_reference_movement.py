@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.core.core_calls import assert_equal, evaluate, infer, onnx_value, random
+from tests.core.core_calls import assert_equal, evaluate, infer
 from torchrlopt import _C, _tools
 from torchrlopt.errors import ModelFormatError
 
@@ -57,84 +57,6 @@ VIEWS: list[tuple[str, dict[str, Any], Callable[[Array], Array]]] = [
     ("Trilu", {"upper": 0, "k": -1}, lambda x: np.tril(x, -1)),
     ("Trilu", {"k": 2}, lambda x: np.triu(x, 2)),
 ]
-
-
-@pytest.mark.parametrize(("op", "attrs", "oracle"), VIEWS)
-@pytest.mark.parametrize("arithmetic", ["float64", "field", "int64"])
-def test_views_are_numpys(
-    op: str, attrs: dict[str, Any], oracle: Callable[[Array], Array], arithmetic: str
-) -> None:
-    if arithmetic != "float64" and "value" in attrs:
-        attrs = attrs | {"value": 7.0}
-        expected = np.where(oracle(X) == 2.5, 7.0, oracle(X))
-    else:
-        expected = oracle(X)
-    actual = evaluate(op, X, arithmetic=arithmetic, **attrs)[0]
-    assert_equal(actual, expected if arithmetic == "float64" else expected.astype(np.int64))
-
-
-def test_squeeze() -> None:
-    x = random(1, 3, 1, 2)
-    assert_equal(evaluate("Squeeze", x)[0], x.squeeze())
-    assert_equal(evaluate("Squeeze", x, axes=[-2])[0], x.squeeze(2))
-
-
-def test_concat_and_split_are_inverse() -> None:
-    parts = evaluate("Split", X, axis=-1, sizes=[1, 0, 3])
-    assert [part.shape for part in parts] == [(2, 3, 1), (2, 3, 0), (2, 3, 3)]
-    assert_equal(parts[2], X[:, :, 1:])
-    assert_equal(evaluate("Concat", *parts, axis=2)[0], X)
-    assert_equal(evaluate("Concat", X, X[:1], axis=0)[0], np.concatenate([X, X[:1]]))
-
-
-@pytest.mark.parametrize("mode", ["DCR", "CRD"])
-def test_depth_and_space(mode: str) -> None:
-    x = random(2, 12, 2, 3)
-    expected = onnx_value("DepthToSpace", x, blocksize=2, mode=mode)[0]
-    assert_equal(evaluate("DepthToSpace", x, blocksize=2, mode=mode)[0], expected)
-    y = random(2, 3, 4, 6)
-    assert_equal(evaluate("SpaceToDepth", y, blocksize=2)[0], onnx_value("SpaceToDepth", y, blocksize=2)[0])
-
-
-@pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize("index_type", [np.int64, np.int32])
-def test_gather(axis: int, index_type: type) -> None:
-    indices = np.array([[0, -1], [1, 0]], dtype=index_type)
-    assert_equal(evaluate("Gather", X, indices, axis=axis)[0], np.take(X, indices, axis=axis))
-    assert_equal(evaluate("Gather", X, indices[0, 0].reshape(()), axis=axis)[0], np.take(X, 0, axis=axis))
-
-
-def test_gather_elements() -> None:
-    indices = np.array([[[0, 2, -1, 1]], [[1, 1, 0, 0]]])
-    assert_equal(evaluate("GatherElements", X, indices, axis=1)[0], np.take_along_axis(X, indices, 1))
-
-
-@pytest.mark.parametrize(
-    ("indices", "batch"),
-    [
-        (np.array([[0, 2], [1, -1]]), 0),
-        (np.array([[[1]], [[0]]]), 0),
-        (np.array([[0, 1, 3]]), 0),
-        (np.array([[2], [0]]), 1),
-        (np.array([[[2, 1], [0, 3]], [[1, 0], [2, 2]]]), 1),
-    ],
-)
-def test_gather_nd_is_onnxs(indices: Array, batch: int) -> None:
-    expected = onnx_value("GatherND", X, indices, batch_dims=batch)[0]
-    assert_equal(evaluate("GatherND", X, indices, batch_dims=batch)[0], expected)
-
-
-@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
-def test_scatter_is_onnxs(reduction: str) -> None:
-    indices = np.array([[[0, 2, -1, 1]], [[1, 1, 0, 0]]])
-    updates = random(2, 1, 4)
-    for op, operands, attrs in (
-        ("ScatterElements", (X, indices, updates), {"axis": 1}),
-        ("ScatterND", (X, np.array([[1, 2], [0, 0], [1, -1]]), random(3, 4)), {}),
-        ("ScatterND", (X, np.array([[0, 1, 2]]), random(1)), {}),
-    ):
-        attrs = attrs | {"reduction": reduction}
-        assert_equal(evaluate(op, *operands, **attrs)[0], onnx_value(op, *operands, **attrs)[0])
 
 
 def test_an_index_out_of_range_is_refused() -> None:

@@ -54,7 +54,7 @@ _NOT_WRITTEN_ANEW = {"And", "Not", "Xor", "ConstantOfShape", "LayerNormalization
 
 
 @functools.cache
-def _cases() -> dict[str, TestCase]:
+def standard_cases() -> dict[str, TestCase]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the standard's own reference divides by zero on purpose
         from onnx.backend.test.loader import load_model_tests
@@ -73,7 +73,7 @@ def _to_torch(array: Any) -> torch.Tensor:
     return tensor_of(onnx_ir.tensor(np.asarray(array)))
 
 
-def _variants(case: TestCase) -> Iterator[tuple[onnx.ModelProto, list[Any], list[Any]]]:
+def variants_of(case: TestCase) -> Iterator[tuple[onnx.ModelProto, list[Any], list[Any]]]:
     """Per data set: the model, its inputs and outputs."""
     for inputs, expected in case.data_sets:
         if not all(isinstance(x, np.ndarray | np.generic) for x in (*inputs, *expected)):
@@ -81,7 +81,7 @@ def _variants(case: TestCase) -> Iterator[tuple[onnx.ModelProto, list[Any], list
         yield case.model, list(inputs), list(expected)
 
 
-def _with_constants(model: onnx.ModelProto, inputs: list[Any]) -> tuple[onnx.ModelProto, list[Any]]:
+def with_constants(model: onnx.ModelProto, inputs: list[Any]) -> tuple[onnx.ModelProto, list[Any]]:
     """The same case with short vectors (axes, sizes, bounds) as the constants that exported models have."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
@@ -133,11 +133,11 @@ def outcome(case: TestCase) -> tuple[str, str]:
     """("passed" | "unsupported" | "wrong", why) of a case; constants are tried where run-time values fail."""
     result = ("passed", "")
     try:
-        for model, inputs, expected in _variants(case):
+        for model, inputs, expected in variants_of(case):
             try:
                 got = _run(model, inputs)
             except RlOptError:
-                got = _run(*_with_constants(model, inputs))
+                got = _run(*with_constants(model, inputs))
             result = max(result, _compared(case, expected, got))
     except RlOptError as error:
         return "unsupported", str(error)
@@ -148,7 +148,7 @@ def test_every_case_passes_or_is_listed() -> None:
     listed = _listed()
     wrong, unlisted, stale = [], [], []
     num_passed = 0
-    for name, case in _cases().items():
+    for name, case in standard_cases().items():
         kind, why = outcome(case)
         num_passed += kind == "passed"
         if kind == "wrong":
@@ -160,9 +160,9 @@ def test_every_case_passes_or_is_listed() -> None:
     assert not wrong, "\n".join(wrong)
     assert not unlisted, "\n".join(unlisted)
     assert not stale, f"listed as unsupported, but they pass: {stale}"
-    assert not set(listed) - set(_cases()), "listed, but the standard has no such case"
+    assert not set(listed) - set(standard_cases()), "listed, but the standard has no such case"
     assert num_passed >= MIN_PASSED
-    assert num_passed + len(listed) == len(_cases())
+    assert num_passed + len(listed) == len(standard_cases())
 
 
 @pytest.mark.nightly
@@ -170,11 +170,11 @@ def test_typed_operators_mean_the_same_when_written_anew() -> None:
     """Up to three cases per operator through graph text, so that no node of the source can be put back."""
     seen: Counter[str] = Counter()
     wrong = []
-    for name, case in _cases().items():
+    for name, case in standard_cases().items():
         if name in _listed():
             continue
-        for model, inputs, expected in _variants(case):
-            model, inputs = _with_constants(model, inputs)
+        for model, inputs, expected in variants_of(case):
+            model, inputs = with_constants(model, inputs)
             try:
                 program = read(prepared(model))
             except RlOptError:
