@@ -30,7 +30,12 @@ def seen():
 before = seen()
 for module in sys.argv[1:]:
     __import__(module)
-print(json.dumps({name: repr(each) for name, each in changes(before, seen()).items()}))
+found = {name: repr(each) for name, each in changes(before, seen()).items()}
+if len(sys.argv) > 2:
+    from torchrlopt.substitutions import load_library
+    load_library()
+found |= {name: "is imported" for name in ("z3", "gymnasium", "torch_geometric") if name in sys.modules}
+print(json.dumps(found))
 """
 # Every stage that a model goes through with the default options.
 STAGES = ["compile.backend", "agent.catalogue", "executors.eager.executor", "api.explain", "substitutions"]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.report.page_cases import CONVOLUTION, Page, blocks, report_of
 from torchrlopt.report import Choice, Drawing, Report, SearchRecord, Source, Status
-from torchrlopt.report.page.words import amount, error_in_words, percent, time_of
+from torchrlopt.report.page.words import time_of
 
 PAGE = "torchrlopt.report.page"
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=\"alert('2')\">&amp;<!--"
@@ -206,13 +206,3 @@ def test_every_graph_of_a_model_has_a_place(report: Report, tmp_path: Path) -> N
     assert "(graph 2 of 2)" in page.text
     many = Report.merged([report] * 9)
     assert "3 of 9 graphs" in Page(saved(many, tmp_path)).text
-
-
-def test_numbers_in_words() -> None:
-    assert [time_of(us) for us in (0.26, 12.4, 1234.0, 2.5e6)] == ["0.3 µs", "12 µs", "1.23 ms", "2.50 s"]
-    assert [amount(n, "B") for n in (12.0, 1.5e3, 2.25e6)] == ["12 B", "1.5 kB", "2.25 MB"]
-    assert [percent(x) for x in (-0.5, 0.001, 0.02)] == ["-50%", "±0%", "+2%"]
-    assert "as exact as the original" in error_in_words(1.02)
-    assert "more exact" in error_in_words(0.5)
-    assert "rounds more" in error_in_words(1.4)
-    assert "not compared" in error_in_words(None)

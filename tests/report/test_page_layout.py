@@ -27,53 +27,6 @@ def test_edges_lead_to_lower_layers(text: str) -> None:
     assert {*layers.before.values(), *layers.after.values()} == set(range(layers.count))
 
 
-def test_what_survives_stands_side_by_side() -> None:
-    drawing = drawing_of(CONVOLUTION)
-    layers = rows_of(drawing)
-    (transpose,) = [each.key for each in drawing.before.operators if each.op == "Transpose"]
-    assert layers.before[transpose] == layers.after[transpose]
-    (relu,) = [each.key for each in drawing.before.operators if each.op == "Relu"]
-    (fused,) = [each.key for each in drawing.after.operators if each.op == "FusedConv"]
-    assert layers.after[fused] == layers.before[relu], "where the last one stood that it comes from"
-
-
-def test_what_was_made_stands_where_it_was_made_of() -> None:
-    """Also where nothing survives that would hold it there."""
-    chain = "\n".join(f"c{at} = Conv(r{at}, %w) r{at + 1} = Relu(c{at})" for at in range(4))
-    drawing = drawing_of(f"graph (r0: f32[1,8,4,4], %w: f32[8,8,1,1]) {{ {chain} return r4 }}")
-    rows = rows_of(drawing)
-    relus = [rows.before[each.key] for each in drawing.before.operators if each.op == "Relu"]
-    fused = [rows.after[each.key] for each in drawing.after.operators if each.op == "FusedConv"]
-    assert fused == relus
-
-
-def test_what_is_read_late_stands_where_it_is_read() -> None:
-    """Products of an unrolled recurrence hang on the inputs alone: they would make one row of the drawing."""
-    steps = 6
-    lines = ["  s0 = Relu(x)"]
-    for at in range(steps):
-        lines.append(f"  p{at} = MatMul(x, %w{at})")
-        lines.append(f"  q{at} = Sigmoid(p{at})")
-        lines.append(f"  s{at + 1} = Mul(s{at}, q{at})")
-    weights = ", ".join(f"%w{at}: f32[4,4]" for at in range(steps))
-    body = "\n".join(lines)
-    drawing = (
-        report_of(f"graph (x: f32[4,4], {weights}) {{\n{body}\n  return s{steps}\n}}", searcher="none")
-        .records[0]
-        .draw()
-    )
-    layers = rows_of(drawing)
-    names = {each.name or each.key: each.key for each in drawing.before.operators}
-    for at in range(steps):
-        product, sigmoid, state = (layers.before[names[f"{kind}{at}"]] for kind in ("p", "q", "s"))
-        assert (product, sigmoid) == (
-            layers.before[names[f"s{at + 1}"]] - 2,
-            layers.before[names[f"s{at + 1}"]] - 1,
-        )
-        assert state < layers.before[names[f"s{at + 1}"]]
-    assert layers.before == layers.after
-
-
 def test_repeated_layers_are_folded_but_for_the_first_block() -> None:
     drawing = drawing_of(blocks(10))
     layers = rows_of(drawing)
@@ -102,8 +55,3 @@ def test_long_stretches_without_changes_are_folded() -> None:
     assert band.text == "unchanged"
     assert "Conv" not in folded
     assert "Sin" in folded
-
-
-def test_short_graphs_are_drawn_whole() -> None:
-    drawing = drawing_of(CONVOLUTION)
-    assert bands_of(drawing, rows_of(drawing)) == []

@@ -145,16 +145,6 @@ def test_tables_of_others_stay(database: Database) -> None:
         assert db.execute("select count(*) from facts_2").fetchone() == (0,)
 
 
-def test_damage_costs_what_was_there_and_not_what_comes(
-    database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert put(database, "a")
-    database.path.write_bytes(b"no database at all" * 1000)
-    assert put(database, "b"), "written to the new one at once"
-    assert names(database) == ["b"]
-    assert len(warnings_of(caplog)) == 1
-
-
 # Bytes of the header that say which versions of SQLite may read and write the file, and the schema.
 @pytest.mark.parametrize(("at", "value"), [(18, 3), (18, 255), (19, 3), (19, 255), (47, 5), (47, 132)])
 def test_a_damaged_header_costs_what_was_there_and_not_what_comes(
@@ -196,17 +186,6 @@ def test_random_damage_heals(database: Database) -> None:
         names(database)
         assert put(database, "new"), f"case {case}"
         assert put(database, "new"), f"case {case}"
-
-
-def test_a_file_that_ends_early_is_damaged(database: Database) -> None:
-    """SQLite calls it a disk error ("SQLITE_IOERR_SHORT_READ")."""
-    short = sqlite3.OperationalError("disk I/O error")
-    short.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHORT_READ
-    real = sqlite3.OperationalError("disk I/O error")
-    real.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
-    assert put(database, "a")
-    assert sqlite._is_damage(short, database.path)
-    assert not sqlite._is_damage(real, database.path)
 
 
 def test_a_damaged_database_heals_where_nothing_can_be_put_aside(database: Database) -> None:

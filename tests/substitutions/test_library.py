@@ -53,15 +53,6 @@ def test_text_is_canonical(name: str) -> None:
     assert again.is_exact(name) == LIBRARY.is_exact(name)
 
 
-def test_is_parsed_once() -> None:
-    assert load_library(with_generated=True) is load_library(with_generated=True)
-
-
-def test_hash_does_not_depend_on_order() -> None:
-    shuffled = "".join(path.read_text(encoding="utf-8") for path in reversed(library_files()))
-    assert _C.Library(shuffled).hash == LIBRARY.hash
-
-
 @pytest.mark.parametrize("path", library_files(), ids=lambda path: path.stem)
 def test_file_says_what_it_holds(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()

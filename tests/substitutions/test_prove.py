@@ -207,15 +207,6 @@ def test_without_z3_there_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> N
     assert list(check_texts(RIGHT, [["r3_fold_batchnorm"]], Effort(bindings=10, instances=0)))
 
 
-def test_product_does_not_import_z3() -> None:
-    code = (
-        "import sys, torchrlopt.compile.backend; "
-        "from torchrlopt.substitutions import load_library; load_library(); "
-        "print('z3' in sys.modules)"
-    )
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
-
-
 # ---- records
 
 
