@@ -14,7 +14,7 @@ import torch
 from tests.api.command import run
 from tests.e2e.models import RUNTIMES
 from tests.onnx.onnx_text import proto_of
-from torchrlopt.api.bench import contestants, rounds, worker
+from torchrlopt.api.bench import contestants, rounds
 from torchrlopt.api.bench.process import WorkerError
 from torchrlopt.api.bench.rounds import Row, Settings
 from torchrlopt.api.cli import bench
@@ -105,14 +105,6 @@ def test_what_cannot_be_timed_is_refused_before_anything_is(
     assert "openvino" not in bench.chosen("all")
     with pytest.raises(OptionsError, match="not installed"):
         bench.chosen("openvino")
-
-
-def test_a_round_has_warm_calls_and_enough_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    monkeypatch.setattr(worker, "_REST_S", 0)
-    assert len(worker.time_round(lambda: calls.append(1), 0)) == worker._MIN_CALLS
-    assert len(calls) == worker._MIN_CALLS + worker._NUM_WARM_UP
-    assert len(worker.time_round(lambda: None, 60)) == worker._MAX_CALLS
 
 
 def test_every_process_has_the_same_numbers() -> None:

@@ -61,12 +61,6 @@ def test_info_counts_what_is_there(directory: Path) -> None:
     assert found["newest"].startswith(year)
 
 
-def test_info_as_a_table(directory: Path) -> None:
-    shown = run("info")
-    for text in ("path", "plans", "verdicts", "profiles", "size", "oldest", "newest", "MB"):
-        assert text in shown
-
-
 def test_an_empty_cache_is_not_made_by_looking() -> None:
     found = info()
     assert counts(found) == (0,) * 7
