@@ -77,7 +77,7 @@ def test_the_next_process_builds_the_winner_only() -> None:
 @pytest.mark.parametrize(
     "closed",
     nightly_but(
-        [{"executor": "eager"}, {"weights": "live"}],
+        [{"executor": "eager"}],
         [
             {"weights": "live"},
             {"numerics": "strict"},

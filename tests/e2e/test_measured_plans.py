@@ -110,6 +110,7 @@ def test_a_plan_that_was_lucky_once_is_not(
     assert report.plans[0]["found_by"] != "measurements"
 
 
+@pytest.mark.nightly
 @pytest.mark.hides_errors
 def test_a_plan_that_cannot_be_built_is_left_out(
     case: tuple[nn.Module, torch.Tensor], monkeypatch: pytest.MonkeyPatch

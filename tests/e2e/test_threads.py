@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.crosses import nightly_but
 from tests.e2e.models import QUICK, Branches, ConvNorm
 from tests.e2e.threads import in_threads
 from torchrlopt.compile import backend
@@ -40,7 +41,7 @@ def make(number: int) -> tuple[nn.Module, torch.Tensor]:
 
 
 @pytest.mark.usefixtures("fresh_dynamo")
-@pytest.mark.parametrize("options", [{}, QUICK], ids=["default", "quick"])
+@pytest.mark.parametrize("options", nightly_but([{}], [{}, QUICK]), ids=["default", "quick"])
 def test_models_that_threads_compile_and_call_in_any_order(options: dict[str, Any]) -> None:
     models = [make(number) for number in range(NUM_MODELS)]
     fast = [torch.compile(model, backend="rlopt", options=options) for model, _ in models]

@@ -54,6 +54,7 @@ def test_alternatives_are_other_graphs_that_compute_the_same(key: int) -> None:
             np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.nightly
 def test_what_is_left_out_is_not_in_the_plan() -> None:
     _, plan, found = found_for(0, count=40)
     used = {name for name, _ in plan.steps}

@@ -63,6 +63,7 @@ def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path) -> None:
     assert (data_hash(found), replaced) == (expected(), 1)
 
 
+@pytest.mark.nightly
 def test_a_worker_that_is_killed_between_two_collections_changes_nothing() -> None:
     with Collector(Numbers(), "processes", 1) as collector:
         collector.collect(STATE[::-1], KEYS)

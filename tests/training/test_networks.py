@@ -17,6 +17,7 @@ APP = typer.Typer()
 APP.command()(networks.main)
 
 
+@pytest.mark.nightly
 def test_rows_and_files_stand_beside_their_controls() -> None:
     file = str(catalogue.FOLDER / "mf.safetensors")
     given = ["plan", file, "--graphs", "1", "--steps", "20,40"]

@@ -97,6 +97,7 @@ def test_a_run_does_not_depend_on_who_collects(workers: tuple[str, int]) -> None
     assert (alone.data, alone.weights, alone.errors) == (apart.data, apart.weights, apart.errors)
 
 
+@pytest.mark.nightly
 def test_a_worker_that_is_killed_in_mid_run_changes_nothing() -> None:
     count = 0
 

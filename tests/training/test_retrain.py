@@ -59,6 +59,7 @@ def test_nothing_is_trained_where_nothing_is_to_be_tested(tmp_path: Path) -> Non
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.nightly
 def test_a_target_for_which_nothing_was_measured_does_not_hold_the_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no such model"):
         retrain(SMALL, tmp_path, Target("cpu", models=("no such model",)), test_graphs=1)
@@ -113,6 +114,7 @@ def test_the_packages_agent_is_written_where_it_is_better_whatever_the_sizes(
     assert "this training found no better one" in (tmp_path / "CARD.md").read_text()
 
 
+@pytest.mark.nightly
 def test_training_goes_on_from_the_packages_agent_where_it_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
