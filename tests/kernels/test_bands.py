@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tests.crosses import nightly_but
 from tests.kernels.image_cases import rand, weight
 from tests.kernels.kernel_cases import Prepared, check, kernel_sequences, prepare, threads
 from torchrlopt import _C
@@ -36,7 +37,7 @@ def operands(channels: int, size: int | tuple[int, int], kernel: int, batch: int
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", nightly_but(range(15), range(40)))
 def test_bands_give_what_whole_images_give(seed: int, dtype: torch.dtype) -> None:
     if indirect.kernels(dtype) is None:
         pytest.skip("no kernels of this type for this processor")

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tests.crosses import nightly_but
 from tests.kernels.image_cases import rand, weight
 from tests.kernels.kernel_cases import check, compare, kernel_sequences, prepare, threads
 from tests.kernels.network_cases import random_net
@@ -25,7 +26,7 @@ def with_batch(function: Callable, args: list[Tensor], batch: int) -> tuple[Call
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", nightly_but(range(20), range(60)))
 def test_any_number_of_images_at_a_time_gives_the_same(seed: int, dtype: torch.dtype) -> None:
     if indirect.kernels(dtype) is None:
         pytest.skip("no kernels of this type for this processor")

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tests.crosses import nightly_but
 from tests.kernels.image_cases import rand, weight
 from tests.kernels.kernel_cases import Prepared, check, prepare, threads
 from tests.kernels.network_cases import random_net
@@ -53,7 +54,7 @@ def test_a_block_is_one_call(count: int, batch: int) -> None:
     assert [name for name in sequences(prepared) if "sequence" in name] == ["sequence_default"]
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", nightly_but(range(30), range(80)))
 def test_random_networks(seed: int) -> None:
     function, args = random_net(random.Random(seed))
     check(function, args, static=range(1, len(args)), is_real=seed % 2 == 1)
