@@ -132,8 +132,7 @@ def test_nothing_is_seen_of_a_compilation(
     assert seen.keys() == expected | ({"_explore", "_explorer"} if name in GUIDED else set())
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("executor", ["inductor", "onnxruntime", "openvino"])
+@pytest.mark.parametrize("executor", nightly_but(["onnxruntime"], ["inductor", "onnxruntime", "openvino"]))
 def test_nothing_is_left_by_an_executor(executor: str, two_threads: None, fresh_dynamo: None) -> None:
     if executor != "inductor":
         pytest.importorskip(executor, reason="the executor needs it")
