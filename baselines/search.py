@@ -37,7 +37,7 @@ from torchrlopt.agent import catalogue
 from torchrlopt.agent.checkpoint import load
 from torchrlopt.errors import SubstitutionError
 from torchrlopt.machine.cost import cost_model
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import Plan, Searcher, search
 from torchrlopt.substitutions import FIRES, hand_written_text, load_library
 
@@ -214,7 +214,7 @@ def agents_of(settings: Settings) -> dict[str, Searcher]:
     Raises:
         AgentError: the default agent cannot be loaded.
     """
-    options = {name: Options.from_dict({"searcher": name}) for name in AGENTS}
+    options = {name: SearchOptions(searcher=name) for name in AGENTS}
     return {
         name: catalogue.searcher_of(each, settings.library)
         for name, each in options.items()
@@ -227,7 +227,7 @@ def compare(
 ) -> Iterator[tuple[str, str, int, Found]]:
     """Run all searchers on one graph; yields name, limit, seed and result."""
     budgets, most = settings.budgets, settings.best_known_seconds
-    shipped = load(catalogue.path_of(Options.from_dict({"searcher": AGENT})), settings.library)
+    shipped = load(catalogue.path_of(SearchOptions(searcher=AGENT)), settings.library)
 
     def seeds(name: str) -> range:
         return range(settings.seeds if name in SEEDED else 1)
@@ -262,7 +262,7 @@ def _by_core(
 def _by_agent(
     graph: _C.Graph, searcher: Searcher, seed: int, settings: Settings, seconds: float, steps: int
 ) -> Found:
-    options = Options(searcher="greedy", budget_ms=seconds * 1000, budget_steps=steps, seed=seed)
+    options = SearchOptions(searcher="greedy", budget_ms=seconds * 1000, budget_steps=steps, seed=seed)
     plan = searcher.search(graph, settings.library, cost_model(settings.executor), options)
     return plan.expansions, plan.seconds, plan.cost_after_ms
 
@@ -413,7 +413,7 @@ def compare_libraries(
 
     Without a time limit that could cut a search short, a plan is the same on every machine.
     """
-    options = Options.from_dict({"searcher": "greedy", "budget_ms": _NO_LIMIT_S * 1000})
+    options = SearchOptions(searcher="greedy", budget_ms=_NO_LIMIT_S * 1000)
     cost = cost_model("eager")
     libraries = {
         "hand-written": _C.Library(hand_written_text(), allow_assumed=False),

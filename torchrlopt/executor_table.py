@@ -20,7 +20,7 @@ class ExecutorRow:
     Attributes:
         name: as in `Options.executor`.
         module: the module that defines it.
-        does: human-readable: what runs the graph and what `Options.executor_options` mean to it.
+        does: human-readable: what runs the graph and what the option `executor_options` mean to it.
         package: the package that it needs in addition to PyTorch, if any.
         devices: device types that it runs on; empty for all.
         preferred_on: device types on which `executor="default"` tries it before eager PyTorch for any graph.

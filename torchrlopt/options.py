@@ -1,7 +1,9 @@
-"""All options of the package, in one frozen, validated dataclass.
+"""All options of the package, in frozen, validated dataclasses: one group for each stage that reads them.
 
 `torch.compile(..., options={...})`, `optimise(...)`, `optimise_onnx(...)` and the command line all construct
-it, so an unknown or ill-typed option fails the same way everywhere and names the nearest valid one.
+`Options`, by flat names or by group. An unknown or ill-typed option fails the same way everywhere and names
+the nearest valid one. A stage is handed its group. Each option is declared once: type, valid values, default
+and documentation.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from torchrlopt import executor_table, searcher_table
 from torchrlopt.errors import OptionsError
@@ -24,117 +26,161 @@ Numerics = Literal["real", "strict"]
 Prices = Literal["measured", "typical"]
 OnError = Literal["fallback", "raise"]
 
+MAX_BUDGET_MS = 86_400_000
+_DAY_S = 86_400
+
+
+@dataclasses.dataclass(frozen=True)
+class _Range:
+    """The valid values of a number, including both ends."""
+
+    minimum: float
+    maximum: float
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """User options. Every field is validated on construction.
-
-    Attributes:
-        searcher: how substitutions are chosen; `searcher_table.ROWS` lists them. "agent" starts from the
-            greedy plan and improves it with the trained agent that ships with the package, or with yours;
-            "greedy" applies the cheapest candidate until none lowers the cost; "none" is a no-op.
-        executor: what runs the rewritten graph; `torchrlopt.executor_table.ROWS` lists the executors, with
-            the package and the devices that each requires ("onnxruntime", "openvino" and "tensorrt" are
-            extras of this package). "auto" plans for each available executor, times all of them on the
-            example inputs and keeps the fastest. "default" is eager PyTorch on the CPU, except that ONNX
-            Runtime or OpenVINO is tried first if it is installed and predicted to win clearly (many small
-            operators). On CUDA, "default" is TensorRT if it is installed and supports the graph, else eager.
-            Files are planned for eager.
-        autotune_s: if several executors are tried, no executor except eager is started after this many
-            seconds.
-        executor_options: settings of the executor, by name; its row in `executor_table` describes them.
-        cuda_graphs: record calls of the rewritten graph as CUDA graphs, one for each of up to 16 sets of
-            sizes, and replay them. For "eager" and "inductor" on CUDA; no effect elsewhere or with
-            `weights="live"`.
-        budget_ms: time limit of the search, in milliseconds, excluding time spent waiting for a processor. It
-            grows in proportion for graphs of more than 1,500 operators. The greedy search that precedes
-            searchers with networks may take three times the budget. 0 keeps the original graph.
-        budget_steps: maximum number of graphs that the search expands; 0 for no limit.
-        beam_width: number of graphs that the "beam" searcher keeps per step.
-        alpha: the "taso" searcher expands candidates that cost up to `alpha` times the best.
-        weights: "check" caches expressions over weights and checks at every call whether a weight has
-            changed; "live" evaluates them at every call; with "frozen" the caller guarantees that neither
-            weights nor other attributes of the model ever change and that no other instance of the model
-            shares the compiled code.
-        release_weights: with "frozen" and the eager executor: if the graph runs on packed copies of weights,
-            the originals move to unnamed files and their memory is freed. They are read back when accessed,
-            for example by `state_dict`; the first access to each is as slow as the disk.
-        numerics: "real" allows substitutions that are equal over the reals (rounding may differ); "strict"
-            allows only bit-exact ones.
-        prices: "measured" uses the results of `torchrlopt profile` and `torchrlopt device` on this machine,
-            if they have been run; "typical" uses the constants of a typical machine, which are also the
-            default without those results.
-        measure_plans: maximum number of plans to build and time: the plan found by the search and the
-            cheapest plans that differ from it. The fastest is used. If several executors are tried, this
-            applies to the fastest only, regardless of `autotune_s`. No effect on files.
-        verify: before use, compare the rewritten and the original graph with a float64 reference.
-        measure: time the rewritten graph against the original before use; if False, the cost model decides.
-        measure_ms: wall-clock limit of that timing, in milliseconds; up to six times as long if other
-            processes compete for the processors.
-        min_gain: smallest relative reduction of measured time for which the rewritten graph is used: with
-            0.02 it must take at most 98 % of the original's time.
-        on_error: "fallback" runs the original graph after any error, during compilation or in a later call,
-            and warns once per cause; "raise" raises the error.
-        cache: read plans from and add them to the plan store on disk.
-        seed: seed of the random searcher and of the random inputs used for verification.
-        generated: also use the generated substitutions (`torchrlopt substitutions list --origin generated`).
-            All are proved; they seldom improve a plan and take longer to match.
-        agent: path of an agent checkpoint (`python training/retrain.py` makes one), for the searchers that
-            use one. By default, "agent" uses the checkpoint named by the environment variable
-            TORCHRLOPT_AGENT, else the one that ships with the package.
-        save_dir: directory in which `before.onnx`, `after.onnx` and `report.json` of each graph are saved.
-        plan: path of a file written by `report.plan.save`: its steps are applied without a search. With
-            `executor="default"`, the plan's executor is used.
-        repro_dir: directory in which each failure leaves a folder that reproduces it, see
-            `Report.dump_repro`; by default the one named by the environment variable TORCHRLOPT_REPRO_DIR, if
-            any.
-    """
-
-    searcher: str = "agent"
-    executor: str = "default"
-    autotune_s: float = 120.0
-    executor_options: dict[str, Any] | None = None
-    cuda_graphs: bool = False
-    budget_ms: float = 300.0
-    budget_steps: int = 0
-    beam_width: int = 8
-    alpha: float = 1.05
-    weights: Weights = "check"
-    release_weights: bool = False
-    numerics: Numerics = "real"
-    prices: Prices = "measured"
-    measure_plans: int = 1
-    verify: bool = True
-    measure: bool = True
-    measure_ms: float = 500.0
-    min_gain: float = 0.02
-    on_error: OnError = "fallback"
-    cache: bool = True
-    seed: int = 0
-    generated: bool = False
-    agent: str | None = None
-    save_dir: str | None = None
-    plan: str | None = None
-    repro_dir: str | None = None
+class _Group:
+    """Options that one stage reads. Every field is validated on construction."""
 
     def __post_init__(self) -> None:
         """Validate every field; raise OptionsError on failure."""
-        for name, hint in _hints().items():
+        for name, hint in _hints(type(self)).items():
             object.__setattr__(self, name, _checked(name, hint, getattr(self, name)))
-        _check_instructions()
-        if self.searcher not in searcher_table.names():
-            raise _no_such_value("searcher", self.searcher, searcher_table.names())
-        if self.executor not in executor_table.choices():
-            raise _no_such_value("executor", self.executor, executor_table.choices())
-        for name, minimum, maximum in _RANGES:
-            value = getattr(self, name)
-            if not minimum <= value <= maximum:
-                raise OptionsError(
-                    f"option {name} is out of range",
-                    expected=f"{minimum} to {maximum}",
-                    got=value,
-                    todo=f"leave it out for the default, {_DEFAULTS[name]!r}",
-                )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Common(_Group):
+    """Options that several stages read. Those of the whole apply to all of its groups."""
+
+    numerics: Numerics = "real"
+    """What counts as equal: "real" allows substitutions and kernels that are equal over the reals (rounding
+    may differ); "strict" allows only bit-exact substitutions, and none of these kernels."""
+
+    on_error: OnError = "fallback"
+    """What an error does, during compilation or in a later call: "fallback" runs the original graph and warns
+    once per cause; "raise" raises the error."""
+
+    cache: bool = True
+    """Read plans from and add them to the plan store on disk."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchOptions(_Common):
+    """What a searcher reads."""
+
+    searcher: Annotated[str, searcher_table.names] = "agent"
+    """How substitutions are chosen; `searcher_table.ROWS` lists the searchers. "agent" starts from the greedy
+    plan and improves it with the trained agent that ships with the package, or with yours; "greedy" applies
+    the cheapest candidate until none lowers the cost; "none" is a no-op."""
+
+    budget_ms: Annotated[float, _Range(0, MAX_BUDGET_MS)] = 300.0
+    """Time limit of the search, in milliseconds, excluding time spent waiting for a processor. It grows in
+    proportion for graphs of more than 1,500 operators. The greedy search that precedes searchers with
+    networks may take three times the budget. 0 keeps the original graph."""
+
+    budget_steps: Annotated[int, _Range(0, 2**31 - 1)] = 0
+    """Maximum number of graphs that the search expands; 0 for no limit."""
+
+    beam_width: Annotated[int, _Range(1, 10_000)] = 8
+    """Number of graphs that the "beam" searcher keeps per step."""
+
+    alpha: Annotated[float, _Range(1, 100)] = 1.05
+    """The "taso" searcher expands candidates that cost up to `alpha` times the best."""
+
+    seed: Annotated[int, _Range(0, 2**63 - 1)] = 0
+    """Seed of the random searcher and of the random inputs used for verification."""
+
+    prices: Prices = "measured"
+    """What graphs are priced by: "measured" uses the results of `torchrlopt profile` and `torchrlopt device`
+    on this machine, if they have been run; "typical" uses the constants of a typical machine, which are also
+    the default without those results."""
+
+    generated: bool = False
+    """Also use the generated substitutions (`torchrlopt substitutions list --origin generated`). All are
+    proved; they seldom improve a plan and take longer to match."""
+
+    agent: str | None = None
+    """Path of an agent checkpoint (`python training/retrain.py` makes one), for the searchers that use one.
+    By default, "agent" uses the checkpoint named by the environment variable TORCHRLOPT_AGENT, else the one
+    that ships with the package."""
+
+    def __post_init__(self) -> None:
+        """Validate every field, and that the searcher uses the agent; raise OptionsError on failure."""
+        super().__post_init__()
+        if self.agent is not None and self.searcher not in searcher_table.agent_names():
+            # If it were ignored silently, it would look as if the agent had chosen the plan.
+            raise OptionsError(
+                "option agent has no effect on this searcher",
+                expected=f"one of the searchers {', '.join(searcher_table.agent_names())}",
+                got=f"searcher={self.searcher!r}, agent={self.agent!r}",
+                todo="leave agent out",
+            )
+
+    def with_searcher(self, name: str) -> SearchOptions:
+        """Return a copy with another searcher; `agent` is kept if that searcher uses an agent."""
+        agent = self.agent if name in searcher_table.agent_names() else None
+        return dataclasses.replace(self, searcher=name, agent=agent)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TimingOptions(_Group):
+    """What decides by time: whether the rewritten graph is faster, and which executor and plan are."""
+
+    measure: bool = True
+    """Time the rewritten graph against the original before use; if False, the cost model decides."""
+
+    measure_ms: Annotated[float, _Range(1, 1000 * _DAY_S)] = 500.0
+    """Wall-clock limit of that timing, in milliseconds; up to six times as long if other processes compete
+    for the processors."""
+
+    min_gain: Annotated[float, _Range(-10, 1)] = 0.02
+    """Smallest relative reduction of measured time for which the rewritten graph is used: with 0.02 it must
+    take at most 98 % of the original's time."""
+
+    measure_plans: Annotated[int, _Range(1, 1000)] = 1
+    """Maximum number of plans to build and time: the plan found by the search and the cheapest plans that
+    differ from it. The fastest is used. If several executors are tried, this applies to the fastest only,
+    regardless of `autotune_s`. No effect on files."""
+
+    autotune_s: Annotated[float, _Range(0, _DAY_S)] = 120.0
+    """If several executors are tried, no executor except eager is started after this many seconds."""
+
+    def __post_init__(self) -> None:
+        """Validate every field, and that plans can be chosen; raise OptionsError on failure."""
+        super().__post_init__()
+        if self.measure_plans > 1 and not self.measure:
+            raise OptionsError(
+                "plans are chosen by measurement",
+                expected="measure=True",
+                got=f"measure_plans={self.measure_plans}, measure=False",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoweringOptions(_Common):
+    """What an executor reads when it makes a callable of the rewritten graph."""
+
+    weights: Weights = "check"
+    """What is assumed about weights: "check" caches expressions over them and checks at every call whether a
+    weight has changed; "live" evaluates them at every call; with "frozen" the caller guarantees that neither
+    weights nor other attributes of the model ever change and that no other instance of the model shares the
+    compiled code."""
+
+    release_weights: bool = False
+    """With "frozen" and the eager executor: if the graph runs on packed copies of weights, the originals move
+    to unnamed files and their memory is freed. They are read back when accessed, for example by `state_dict`;
+    the first access to each is as slow as the disk."""
+
+    executor_options: dict[str, Any] | None = None
+    """Settings of the executor, by name; its row in `executor_table` describes them."""
+
+    cuda_graphs: bool = False
+    """Record calls of the rewritten graph as CUDA graphs, one for each of up to 16 sets of sizes, and replay
+    them. For "eager" and "inductor" on CUDA; no effect elsewhere or with `weights="live"`."""
+
+    def __post_init__(self) -> None:
+        """Validate every field and their combination; raise OptionsError on failure."""
+        super().__post_init__()
         try:
             json.dumps(self.executor_options, allow_nan=False, sort_keys=True)
         except (TypeError, ValueError) as error:  # they are part of the plan store's keys
@@ -149,61 +195,8 @@ class Options:
                 expected="weights='frozen'",
                 got=f"release_weights=True, weights={self.weights!r}",
             )
-        if self.executor == "auto" and not self.measure:
-            raise OptionsError(
-                "the executor is chosen by measurement",
-                expected="measure=True",
-                got="executor='auto', measure=False",
-            )
-        if self.measure_plans > 1 and not self.measure:
-            raise OptionsError(
-                "plans are chosen by measurement",
-                expected="measure=True",
-                got=f"measure_plans={self.measure_plans}, measure=False",
-            )
-        if self.executor == "auto" and self.plan is not None:
-            raise OptionsError(
-                "a plan that is given was made for one executor",
-                expected="that one, or the name of another",
-                got="executor='auto'",
-                todo="leave executor out: the plan names it",
-            )
-        if self.agent is not None and self.searcher not in searcher_table.agent_names():
-            # If it were ignored silently, it would look as if the agent had chosen the plan.
-            raise OptionsError(
-                "option agent has no effect on this searcher",
-                expected=f"one of the searchers {', '.join(searcher_table.agent_names())}",
-                got=f"searcher={self.searcher!r}, agent={self.agent!r}",
-                todo="leave agent out",
-            )
 
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Options:
-        """Make options from names and values.
-
-        Args:
-            given: option names and values; a missing one takes its default.
-
-        Raises:
-            OptionsError: a name is unknown, or a value is ill-typed or out of range; the message names the
-                nearest valid one.
-        """
-        for name in given:
-            if name not in _DEFAULTS:
-                raise OptionsError(
-                    f"unknown option {name!r}",
-                    expected=f"one of {', '.join(_DEFAULTS)}",
-                    got=name,
-                    todo=f"did you mean {nearest(str(name), _DEFAULTS)!r}?",
-                )
-        return cls(**given)
-
-    def with_searcher(self, name: str) -> Options:
-        """Return a copy with another searcher; `agent` is kept if that searcher uses an agent."""
-        agent = self.agent if name in searcher_table.agent_names() else None
-        return dataclasses.replace(self, searcher=name, agent=agent)
-
-    def on(self, device_type: str) -> Options:
+    def on(self, device_type: str) -> LoweringOptions:
         """Return the options without those that have no effect on a device.
 
         Args:
@@ -221,49 +214,173 @@ class Options:
         # With live weights every input may change, so every call would copy all of them.
         return self.cuda_graphs and device_type == "cuda" and self.weights != "live"
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DebugOptions(_Group):
+    """Which files show what happened."""
+
+    save_dir: str | None = None
+    """Directory in which `before.onnx`, `after.onnx` and `report.json` of each graph are saved."""
+
+    repro_dir: str | None = None
+    """Directory in which each failure leaves a folder that reproduces it, see `Report.dump_repro`; by default
+    the one named by the environment variable TORCHRLOPT_REPRO_DIR, if any."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, init=False)
+class Options(_Common):
+    """User options: those that no single stage owns, and a group for each stage.
+
+    The constructor takes every option by its own name, and by group: `Options(beam_width=4)` and
+    `Options(search={"beam_width": 4})` are equal. docs/options.md lists them all.
+    """
+
+    executor: Annotated[str, executor_table.choices] = "default"
+    """What runs the rewritten graph; `torchrlopt.executor_table.ROWS` lists the executors, with the package
+    and the devices that each requires ("onnxruntime", "openvino" and "tensorrt" are extras of this package).
+    "auto" plans for each available executor, times all of them on the example inputs and keeps the fastest.
+    "default" is eager PyTorch on the CPU, except that ONNX Runtime or OpenVINO is tried first if it is
+    installed and predicted to win clearly (many small operators). On CUDA, "default" is TensorRT if it is
+    installed and supports the graph, else eager. Files are planned for eager."""
+
+    plan: str | None = None
+    """Path of a file written by `report.plan.save`: its steps are applied without a search. With
+    `executor="default"`, the plan's executor is used."""
+
+    verify: bool = True
+    """Before use, compare the rewritten and the original graph with a float64 reference."""
+
+    search: SearchOptions
+    timing: TimingOptions
+    lowering: LoweringOptions
+    debug: DebugOptions
+
+    def __init__(self, **given: Any) -> None:
+        """Make options from values by name; a missing one takes its default.
+
+        Args:
+            **given: values by the names of options. A group is a mapping of such values, or its dataclass, of
+                which single values given beside it override those inside.
+
+        Raises:
+            OptionsError: a name is unknown, or a value is ill-typed or out of range; the message names the
+                nearest valid one.
+        """
+        groups = {
+            name: given.pop(name) for name, kind in _GROUPS.items() if isinstance(given.get(name), kind)
+        }
+        flat = flat_options(given)
+        own = {name: flat.get(name, _DEFAULTS[name]) for name in _NAMES[Options]}
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
+        for name, kind in _GROUPS.items():
+            values = {each: value for each, value in (own | flat).items() if each in _NAMES[kind]}
+            group = dataclasses.replace(groups[name], **values) if name in groups else kind(**values)
+            object.__setattr__(self, name, group)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Validate the options of the whole and their combination; raise OptionsError on failure."""
+        super().__post_init__()
+        _check_instructions()
+        if self.executor == "auto" and not self.timing.measure:
+            raise OptionsError(
+                "the executor is chosen by measurement",
+                expected="measure=True",
+                got="executor='auto', measure=False",
+            )
+        if self.executor == "auto" and self.plan is not None:
+            raise OptionsError(
+                "a plan that is given was made for one executor",
+                expected="that one, or the name of another",
+                got="executor='auto'",
+                todo="leave executor out: the plan names it",
+            )
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Options:
+        """Make options from names and values; see the constructor."""
+        return cls(**flat_options(given))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values of all options by name, without groups."""
+        parts = [self, *(getattr(self, name) for name in _GROUPS)]
+        return {name: getattr(part, name) for part in parts for name in _NAMES[type(part)]}
+
     def search_key(self) -> dict[str, Any]:
         """Return the options that the plan depends on: part of the plan store's key."""
-        return {name: getattr(self, name) for name in _SEARCH_FIELDS}
+        names = {*_NAMES[SearchOptions], *_PLANNED_FOR} - {*_NOT_IN_KEY}
+        return {name: value for name, value in self.as_dict().items() if name in names}
 
 
-MAX_BUDGET_MS = 86_400_000
-_SEARCH_FIELDS = (
-    "searcher",
-    "executor",
-    "executor_options",
-    "cuda_graphs",
-    "budget_ms",
-    "budget_steps",
-    "beam_width",
-    "alpha",
-    "weights",
-    "numerics",
-    "prices",
-    "measure_plans",
-    "seed",
-)
-_RANGES: tuple[tuple[str, float, float], ...] = (
-    ("budget_ms", 0, MAX_BUDGET_MS),
-    ("budget_steps", 0, 2**31 - 1),
-    ("beam_width", 1, 10_000),
-    ("alpha", 1, 100),
-    ("autotune_s", 0, 86_400),
-    ("measure_plans", 1, 1000),
-    ("measure_ms", 1, 86_400_000),
-    ("min_gain", -10, 1),
-    ("seed", 0, 2**63 - 1),
-)
-_DEFAULTS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Options)}
+_GROUPS: dict[str, type[_Group]] = {
+    "search": SearchOptions,
+    "timing": TimingOptions,
+    "lowering": LoweringOptions,
+    "debug": DebugOptions,
+}
+
+_PLANNED_FOR = ("executor", "executor_options", "cuda_graphs", "weights", "measure_plans")
+"""The plan also depends on these options, in addition to the searcher's own."""
+
+_NOT_IN_KEY = ("agent", "generated", "on_error", "cache")
+"""Options of the searcher that are not in the plan store's key: it has the contents of the agent and of the
+library instead, and the others do not change a plan."""
 
 
-def _hints() -> dict[str, Any]:
-    """Types of the fields, resolved once."""
-    if not _HINTS:
-        _HINTS.update(typing.get_type_hints(Options))
-    return _HINTS
+_KINDS: tuple[type[_Group], ...] = (Options, *_GROUPS.values())
+
+_NAMES = {
+    kind: tuple(field.name for field in dataclasses.fields(kind) if field.name not in _GROUPS)
+    for kind in _KINDS
+}
+"""The names of the options in each group, and of those in none."""
+
+_DEFAULTS: dict[str, Any] = {name: getattr(kind, name) for kind, names in _NAMES.items() for name in names}
 
 
-_HINTS: dict[str, Any] = {}
+def flat_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by the names of options, without groups.
+
+    Args:
+        given: values by name; a group is a mapping of such values.
+
+    Raises:
+        OptionsError: a name is unknown, or an option is given twice.
+    """
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in _GROUPS and not isinstance(value, Mapping):
+            raise OptionsError(
+                f"option {name} has the wrong type",
+                expected=f"a mapping of {', '.join(_NAMES[_GROUPS[name]])}",
+                got=f"{value!r} ({type(value).__name__})",
+            )
+        inner = value if name in _GROUPS else {name: value}
+        known = _NAMES[_GROUPS[name]] if name in _GROUPS else (*_DEFAULTS, *_GROUPS)
+        for each in inner:
+            if each not in known:
+                raise OptionsError(
+                    f"unknown option {each!r}",
+                    where=f"options of {name}" if name in _GROUPS else "",
+                    expected=f"one of {', '.join(known)}",
+                    got=each,
+                    todo=f"did you mean {nearest(str(each), known)!r}?",
+                )
+            if each in found:
+                raise OptionsError(f"option {each} is given twice", got=f"{found[each]!r}, {inner[each]!r}")
+            found[each] = inner[each]
+    return found
+
+
+_HINTS: dict[type[_Group], dict[str, Any]] = {}
+
+
+def _hints(kind: type[_Group]) -> dict[str, Any]:
+    """Types of the fields with their valid values, resolved once."""
+    if kind not in _HINTS:
+        _HINTS[kind] = typing.get_type_hints(kind, include_extras=True)
+    return _HINTS[kind]
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
@@ -273,38 +390,48 @@ def nearest(word: str, valid: Iterable[str]) -> str:
 
 def _checked(name: str, hint: Any, value: Any) -> Any:
     """Return `value` converted to the type `hint`, or raise OptionsError."""
-    if typing.get_origin(hint) is Literal:
-        choices = typing.get_args(hint)
-        if value in choices:
-            return value
-        raise _no_such_value(name, value, choices)
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+    kind, *valid = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
+    if typing.get_origin(kind) is Literal:
+        return _one_of(typing.get_args(kind), name, value)
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
         if value is None:
             return None
-        hint = next(part for part in typing.get_args(hint) if part is not type(None))
-    hint = typing.get_origin(hint) or hint
+        kind = next(part for part in typing.get_args(kind) if part is not type(None))
+    kind = typing.get_origin(kind) or kind
     # bool is a subclass of int, but `seed=True` is a mistake; an int is a valid float.
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
-    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise OptionsError(
             f"option {name} has the wrong type",
-            expected=hint.__name__,
+            expected=kind.__name__,
             got=f"{value!r} ({type(value).__name__})",
             todo=f"the default is {_DEFAULTS[name]!r}",
         )
     if isinstance(value, float) and not math.isfinite(value):
         raise OptionsError(f"option {name} must be a finite number", expected="a finite number", got=value)
+    for each in valid:
+        if not isinstance(each, _Range):
+            _one_of(each(), name, value)
+        elif not each.minimum <= value <= each.maximum:
+            raise OptionsError(
+                f"option {name} is out of range",
+                expected=f"{each.minimum} to {each.maximum}",
+                got=value,
+                todo=f"leave it out for the default, {_DEFAULTS[name]!r}",
+            )
     return value
 
 
-def _no_such_value(name: str, value: Any, choices: Sequence[str]) -> OptionsError:
-    todo = f"did you mean {nearest(value, choices)!r}?" if isinstance(value, str) else ""
-    return OptionsError(
+def _one_of(choices: Sequence[str], name: str, value: Any) -> Any:
+    """Return `value` if it is one of the choices, or raise OptionsError."""
+    if value in choices:
+        return value
+    raise OptionsError(
         f"option {name} has no such value",
         expected=f"one of {', '.join(choices)}",
         got=repr(value),
-        todo=todo,
+        todo=f"did you mean {nearest(value, choices)!r}?" if isinstance(value, str) else "",
     )
 
 

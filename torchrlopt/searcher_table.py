@@ -3,7 +3,7 @@
 `Options` and `plan.planning` read the valid names and the searchers from here. A module is imported only when
 one of its searchers is requested. It defines `make_searcher(options, library)`, which returns a
 `plan.search.Searcher`, and `digest(options)`, which identifies what its plans depend on in addition to the
-options.
+`SearchOptions`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class SearcherRow:
     """One searcher.
 
     Attributes:
-        name: as in `Options.searcher`.
+        name: as in `SearchOptions.searcher`.
         module: the module that defines it.
         does: human-readable description.
-        follows_agent: whether it uses the networks given by `Options.agent`.
+        follows_agent: whether it uses the networks given by `SearchOptions.agent`.
     """
 
     name: str
@@ -56,7 +56,7 @@ ROWS: tuple[SearcherRow, ...] = (
 
 
 def names() -> tuple[str, ...]:
-    """The names of all searchers: the values of `Options.searcher`."""
+    """The names of all searchers: the values of `SearchOptions.searcher`."""
     return tuple(row.name for row in ROWS)
 
 

@@ -16,7 +16,7 @@ from baselines.shared import controls
 from torchrlopt import _C
 from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.machine.cost import cost_model
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import Searcher, search
 from torchrlopt.substitutions import load_library
 from training.scores.evaluate import held_out_graph
@@ -38,16 +38,16 @@ def _costs(name: str) -> tuple[float, ...]:
     costs = []
     for number, primitives_only in GRAPHS:
         graph, library, cost = held_out_graph(number).graph, _library(primitives_only), cost_model("eager")
-        free = Options(searcher="chains", budget_ms=600_000.0)
+        free = SearchOptions(searcher="chains", budget_ms=600_000.0)
         chains = search(graph, library, cost, free).cost_after_ms
-        limited = Options(searcher="greedy", budget_ms=600_000.0, budget_steps=EXPANSIONS)
+        limited = SearchOptions(searcher="greedy", budget_ms=600_000.0, budget_steps=EXPANSIONS)
         plan = _searcher(name, library).search(graph, library, cost, limited)
         costs.append(plan.cost_after_ms / chains)
     return tuple(costs)
 
 
 def _searcher(name: str, library: _C.Library) -> Searcher:
-    options = Options(searcher=AGENT)
+    options = SearchOptions(searcher=AGENT)
     if name == AGENT:
         return catalogue.searcher_of(options, library)
     return controls.control(name, checkpoint.load(catalogue.path_of(options), library), library, seed=0)

@@ -19,7 +19,7 @@ from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.agent.networks.candidate_controller import ControllerConfig
 from torchrlopt.agent.observation import Schema
 from torchrlopt.errors import AgentError
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 
 NUM_DAMAGED = 3000
 
@@ -239,7 +239,7 @@ def test_pipes_are_no_agents(path: Path) -> None:
     os.mkfifo(checkpoint.manifest_path(path))
     with pytest.raises(AgentError, match="no plain file"):
         checkpoint.load(path, LIBRARY)
-    assert catalogue.digest(Options(searcher="agent", agent=str(path))) == ""
+    assert catalogue.digest(SearchOptions(searcher="agent", agent=str(path))) == ""
 
 
 def test_weights_that_are_no_numbers_are_refused(path: Path) -> None:

@@ -19,10 +19,10 @@ from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
 from torchrlopt.agent.observation import ARRAYS, Schema
 from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.env import columns
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import Plan
 
-OPTIONS = Options.from_dict({"budget_ms": 60_000.0, "budget_steps": 60})
+OPTIONS = SearchOptions(budget_ms=60_000.0, budget_steps=60)
 
 
 def plan_of(agent: Agent, library: _C.Library = LIBRARY) -> Plan:

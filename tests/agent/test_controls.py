@@ -12,7 +12,7 @@ from baselines.shared.paired import compared, holm
 from tests.agent.agent_cases import COST, GRAPHS, LIBRARY, make_observation
 from torchrlopt.agent.checkpoint import Agent, new_controller
 from torchrlopt.agent.networks.candidate_controller import CandidateController
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 
 AGENT = Agent(new_controller(LIBRARY, seed=3).eval(), {})
 
@@ -45,7 +45,7 @@ def test_shuffled_weights_are_the_same_numbers_elsewhere() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_control_plans_under_its_name(name: str) -> None:
-    given = Options(searcher="greedy", budget_ms=60_000.0, budget_steps=40)
+    given = SearchOptions(searcher="greedy", budget_ms=60_000.0, budget_steps=40)
     plan = control(name, AGENT, LIBRARY, 0).search(GRAPHS[0], LIBRARY, COST, given)
     assert plan.searcher == name
     assert plan.cost_after_ms < plan.cost_before_ms

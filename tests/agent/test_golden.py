@@ -18,7 +18,7 @@ from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.observation import observe
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.searcher_table import agent_names
 from training.scores.evaluate import Score, table_of
 from training.ship import LIBRARIES
@@ -28,7 +28,7 @@ MAX_BYTES = 8 * 2**20
 
 
 def agent(name: str = "agent") -> Agent:
-    return checkpoint.load(catalogue.path_of(Options.from_dict({"searcher": name})), LIBRARY)
+    return checkpoint.load(catalogue.path_of(SearchOptions(searcher=name)), LIBRARY)
 
 
 def score_of(given: Agent, library: str) -> Score:
@@ -62,7 +62,7 @@ def test_every_agent_is_there_small_and_says_where_it_comes_from(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = agent(name)
-    assert catalogue.path_of(Options.from_dict({"searcher": name})).stat().st_size < MAX_BYTES
+    assert catalogue.path_of(SearchOptions(searcher=name)).stat().st_size < MAX_BYTES
     assert not caplog.records, "trained with this library"
     metadata = given.metadata
     assert metadata["row"] == (catalogue.DEFAULT_ROW if name == "agent" else name)

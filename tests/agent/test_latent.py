@@ -17,7 +17,7 @@ from torchrlopt.agent.observation import Schema, observe
 from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.agent.world.latent_controller import Choices, LatentConfig, LatentController
 from torchrlopt.errors import AgentError
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import ClassicSearcher, replay
 from torchrlopt.substitutions import load_library
 from torchrlopt.substitutions.load import subset_of
@@ -57,7 +57,7 @@ def test_there_is_no_random_control_of_a_latent_agent() -> None:
 def test_never_worse_than_greedy_with_any_library(row: str, has_macros: bool, library: _C.Library) -> None:
     searcher = AgentSearcher(Agent(controller(row, has_macros=has_macros), {}), row)
     for graph in (*GRAPHS, _C.parse_graph(TWINS)):
-        options = Options(searcher="greedy", budget_ms=60_000.0, budget_steps=40)
+        options = SearchOptions(searcher="greedy", budget_ms=60_000.0, budget_steps=40)
         greedy = ClassicSearcher().search(graph, library, COST, options)
         plan = searcher.search(graph, library, COST, options)
         assert plan.searcher == row

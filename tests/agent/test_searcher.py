@@ -27,7 +27,7 @@ from torchrlopt.agent.search.searcher import AgentSearcher, SearcherWithoutAgent
 from torchrlopt.agent.undisturbed_torch import undisturbed_torch
 from torchrlopt.errors import EnvError
 from torchrlopt.machine.contention import own_time
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import ClassicSearcher, Plan, replay
 
 
@@ -35,8 +35,8 @@ def searcher(library: _C.Library = LIBRARY) -> AgentSearcher:
     return AgentSearcher(Agent(new_controller(library).eval(), {}))
 
 
-def options(**changes: object) -> Options:
-    return Options.from_dict({"budget_ms": 2000.0, "budget_steps": 40, **changes})
+def options(**changes: object) -> SearchOptions:
+    return SearchOptions(**{"budget_ms": 2000.0, "budget_steps": 40, **changes})
 
 
 def run(graph: _C.Graph, library: _C.Library = LIBRARY, **changes: object) -> Plan:

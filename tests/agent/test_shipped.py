@@ -12,7 +12,7 @@ from tests.agent.agent_cases import COST, GRAPHS, LIBRARY
 from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.agent.networks.candidate_controller import ControllerConfig
 from torchrlopt.errors import AgentError, OptionsError
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan import planning
 from torchrlopt.searcher_table import agent_names
 
@@ -27,32 +27,32 @@ def write(path: Path, seed: int) -> Path:
 def test_the_option_wins_over_the_variable_and_that_over_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert catalogue.path_of(Options(searcher="agent")).parent == catalogue.FOLDER
+    assert catalogue.path_of(SearchOptions(searcher="agent")).parent == catalogue.FOLDER
     monkeypatch.setenv(catalogue.VARIABLE, str(tmp_path / "mine.safetensors"))
-    assert catalogue.path_of(Options(searcher="agent")) == tmp_path / "mine.safetensors"
-    assert catalogue.path_of(Options(searcher="mf")) == catalogue.FOLDER / "mf.safetensors"
-    given = Options(searcher="agent", agent=str(tmp_path / "other.safetensors"))
+    assert catalogue.path_of(SearchOptions(searcher="agent")) == tmp_path / "mine.safetensors"
+    assert catalogue.path_of(SearchOptions(searcher="mf")) == catalogue.FOLDER / "mf.safetensors"
+    given = SearchOptions(searcher="agent", agent=str(tmp_path / "other.safetensors"))
     assert catalogue.path_of(given) == tmp_path / "other.safetensors"
 
 
 def test_an_agent_is_read_once_and_again_when_it_was_replaced(tmp_path: Path) -> None:
-    options = Options(searcher="agent", agent=str(write(tmp_path / "a.safetensors", 0)))
+    options = SearchOptions(searcher="agent", agent=str(write(tmp_path / "a.safetensors", 0)))
     first, digest = catalogue.searcher_of(options, LIBRARY), catalogue.digest(options)
     assert catalogue.searcher_of(options, LIBRARY) is first
     write(tmp_path / "a.safetensors", 1)
     assert catalogue.digest(options) != digest
     assert catalogue.searcher_of(options, LIBRARY) is not first
-    assert catalogue.digest(Options(searcher="greedy")) == ""
+    assert catalogue.digest(SearchOptions(searcher="greedy")) == ""
 
 
 def test_the_default_agent_is_one_network() -> None:
-    default = Options(searcher="agent")
+    default = SearchOptions(searcher="agent")
     assert catalogue.path_of(default) == catalogue.FOLDER / f"{catalogue.DEFAULT_ROW}.safetensors"
-    assert catalogue.digest(default) == catalogue.digest(Options(searcher=catalogue.DEFAULT_ROW))
+    assert catalogue.digest(default) == catalogue.digest(SearchOptions(searcher=catalogue.DEFAULT_ROW))
 
 
 def test_a_plan_says_who_made_it(tmp_path: Path) -> None:
-    options = Options(searcher="agent", agent=str(write(tmp_path / "a.safetensors", 0)), budget_ms=1000)
+    options = SearchOptions(searcher="agent", agent=str(write(tmp_path / "a.safetensors", 0)), budget_ms=1000)
     plan = planning.search_plan(GRAPHS[0], LIBRARY, COST, options)
     assert plan.searcher == "agent"
     assert plan.cost_after_ms < plan.cost_before_ms
@@ -61,26 +61,26 @@ def test_a_plan_says_who_made_it(tmp_path: Path) -> None:
 def test_without_an_agent_greedy_and_beam_plan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     missing = str(tmp_path / "missing.safetensors")
     with caplog.at_level(logging.WARNING, "torchrlopt"):
-        plan = planning.search_plan(GRAPHS[0], LIBRARY, COST, Options(searcher="agent", agent=missing))
+        plan = planning.search_plan(GRAPHS[0], LIBRARY, COST, SearchOptions(searcher="agent", agent=missing))
     assert "missing.safetensors" in caplog.text
     assert plan.searcher in ("greedy", "beam")
     assert plan.cost_after_ms < plan.cost_before_ms
     with pytest.raises(AgentError, match=r"missing\.safetensors"):
         planning.search_plan(
-            GRAPHS[0], LIBRARY, COST, Options(searcher="agent", agent=missing, on_error="raise")
+            GRAPHS[0], LIBRARY, COST, SearchOptions(searcher="agent", agent=missing, on_error="raise")
         )
 
 
 @pytest.mark.parametrize("name", agent_names())
 def test_searchers_that_follow_an_agent_take_one(name: str) -> None:
-    given = Options.from_dict({"searcher": name, "agent": "a.safetensors"})
+    given = SearchOptions(searcher=name, agent="a.safetensors")
     assert given.with_searcher("plan").agent == "a.safetensors"
-    assert given.with_searcher("none") == Options(searcher="none")
+    assert given.with_searcher("none") == SearchOptions(searcher="none")
 
 
 def test_other_searchers_refuse_an_agent() -> None:
     with pytest.raises(OptionsError, match="agent has no effect on this searcher"):
-        Options(searcher="greedy", agent="a.safetensors")
+        SearchOptions(searcher="greedy", agent="a.safetensors")
 
 
 def test_the_control_is_random_and_has_the_same_sizes(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.executors import registry
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.machine.cost import cost_model
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import search
 from torchrlopt.substitutions import load_library
 
@@ -70,7 +70,7 @@ def test_rewrites_that_bring_nothing_are_those_that_the_prices_do_not_pay_for() 
         "graph (x: f32[1,8,16,16], %w: f32[8,8,3,3]) { y = Conv(x, %w) z = Relu(y) return z }"
     )
     library, eager = load_library(), cost_model("eager")
-    steps = search(graph, library, eager, Options(searcher="greedy")).steps
+    steps = search(graph, library, eager, SearchOptions(searcher="greedy")).steps
     assert steps
     free = _C.DeviceModel()
     for name in ("launch_us", "contraction_launch_us", "view_us"):

@@ -44,6 +44,7 @@ def test_modes_of_torch_compile() -> None:
         ("max-autotune", {}, ("auto", True)),
         ("max-autotune-no-cudagraphs", {}, ("auto", False)),
         ("max-autotune", {"cuda_graphs": False}, ("auto", False)),
+        ("max-autotune", {"lowering": {"cuda_graphs": False}}, ("auto", False)),
         ("reduce-overhead", {"executor": "inductor"}, ("inductor", True)),
     ],
 )
@@ -54,6 +55,6 @@ def test_what_modes_stand_for(
     monkeypatch.setattr(backend, "compile_graph", lambda gm, inputs, chosen, record: seen.append(chosen))
     backend.rlopt(torch.fx.symbolic_trace(nn.ReLU()), [], options=options, mode=mode)
     (chosen,) = seen
-    assert (chosen.executor, chosen.cuda_graphs) == expected
-    assert chosen.on("cuda") == chosen
-    assert not chosen.on("cpu").cuda_graphs
+    assert (chosen.executor, chosen.lowering.cuda_graphs) == expected
+    assert chosen.lowering.on("cuda") == chosen.lowering
+    assert not chosen.lowering.on("cpu").cuda_graphs

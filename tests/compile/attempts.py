@@ -18,7 +18,7 @@ def attempted(
 ) -> Attempt:
     """An attempt that took so long; the name of its executor stands for the graph."""
     found = Timing(before_ms, after_ms, 1 - after_ms / before_ms, timing.pop("spread", 0.0), 3, **timing)
-    journal.add(executor=options.executor, searcher=options.searcher)
+    journal.add(executor=options.executor, searcher=options.search.searcher)
     journal.add_timing(found)
     return Attempt(options, journal, run or options.executor, found)
 

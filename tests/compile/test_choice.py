@@ -27,7 +27,7 @@ def fastest(attempt: Any, duel: Any, options: Options, graph: str = "hash", pric
     """What `executor="auto"` makes of attempts that are given."""
     key = choice.key_of(options, graph, "content", WHERE)
     contest = contest_of(attempt, duel, options, lambda *_: price)
-    return choice.fastest(contest, options, choice.all_variants(options, WHERE), key)
+    return choice.fastest(contest, choice.all_variants(options, WHERE), key if options.cache else None)
 
 
 def reported(*args: Any, **options: Any) -> Report:
@@ -42,7 +42,7 @@ def by_default(attempt: Any, duel: Any, options: Options, runtimes: Any = ("onnx
     """What `executor="default"` makes of them where these runtimes are predicted to win."""
     contest = contest_of(attempt, duel, options, enough=1.3)
     variants = [dataclasses.replace(options, executor=name) for name in (*runtimes, "eager")]
-    return choice.fastest(contest, options, variants, "key")
+    return choice.fastest(contest, variants, "key" if options.cache else None)
 
 
 def no_duel(first: Any, second: Any) -> Timing:
@@ -131,7 +131,7 @@ def test_auto_does_not_try_far_slower_executors_twice(monkeypatch: pytest.Monkey
     tried: list[tuple[str, str]] = []
 
     def attempt(options: Options, journal: Journal) -> Any:
-        tried.append((options.executor, options.searcher))
+        tried.append((options.executor, options.search.searcher))
         return attempted(options, journal, 2.0, after_ms[options.executor])
 
     monkeypatch.setattr(registry, "available", lambda device_type: tuple(after_ms))

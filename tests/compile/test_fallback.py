@@ -25,7 +25,6 @@ from torchrlopt.errors import (
     VerificationError,
     WeightsError,
 )
-from torchrlopt.options import Options
 from torchrlopt.report import Status
 
 
@@ -80,11 +79,11 @@ def test_reasons_warn_once_without_their_numbers(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_bug_is_passed_over_only_for_users() -> None:
-    assert issubclass(KeyError, recoverable_errors(Options()))
-    assert not issubclass(KeyError, recoverable_errors(Options(on_error="raise")))
+    assert issubclass(KeyError, recoverable_errors("fallback"))
+    assert not issubclass(KeyError, recoverable_errors("raise"))
     for mode in ("fallback", "raise"):
-        assert issubclass(UnsupportedError, recoverable_errors(Options(on_error=mode)))
-        assert issubclass(MemoryError, recoverable_errors(Options(on_error=mode)))
+        assert issubclass(UnsupportedError, recoverable_errors(mode))
+        assert issubclass(MemoryError, recoverable_errors(mode))
 
 
 @pytest.mark.parametrize(

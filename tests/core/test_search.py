@@ -14,7 +14,7 @@ from tests.crosses import nightly_but
 from torchrlopt import _C, searcher_table
 from torchrlopt.errors import RlOptError, SearchError
 from torchrlopt.machine.cost import cost_model
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan import search as search_module
 from torchrlopt.plan.search import Plan, graph_hash, replay, search
 from torchrlopt.substitutions import load_library
@@ -68,7 +68,7 @@ HILL = "graph (x: f32[1024,1024]) { y = Relu(x) return y }"
 def run(text: str, **options: object) -> tuple[_C.Graph, Plan]:
     graph, library, cost = _C.parse_graph(text), _C.Library(LIBRARY), _C.CostModel()
     plan = search(
-        graph, library, cost, Options.from_dict({"searcher": "greedy", "budget_ms": 2000.0, **options})
+        graph, library, cost, SearchOptions(**{"searcher": "greedy", "budget_ms": 2000.0, **options})
     )
     result = replay(graph, library, plan)
     result.check()

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from torchrlopt import _C
-from torchrlopt.options import MAX_BUDGET_MS, Options
+from torchrlopt.options import MAX_BUDGET_MS, SearchOptions
 from torchrlopt.plan import planning
 from torchrlopt.substitutions import load_library
 from training.graphs.curriculum import stacked_graph
@@ -153,11 +153,11 @@ def test_parts_of_odd_graphs() -> None:
 @pytest.mark.parametrize(("operators", "budget_ms"), [(100, 300.0), (3000, 600.0)])
 def test_large_graphs_get_more_time(operators: int, budget_ms: float) -> None:
     graph = stacked_graph(7, 0, operators=operators, repeats=20).graph
-    given = Options(budget_ms=300.0)
+    given = SearchOptions(budget_ms=300.0)
     assert planning.with_budget_for(graph, given).budget_ms == pytest.approx(budget_ms, rel=0.1)
     most = dataclasses.replace(given, budget_ms=MAX_BUDGET_MS)
     assert planning.with_budget_for(graph, most) == most
-    assert planning.with_budget_for(graph, Options(budget_ms=0.0)).budget_ms == 0
+    assert planning.with_budget_for(graph, SearchOptions(budget_ms=0.0)).budget_ms == 0
 
 
 def test_strict_searches_take_exact_steps_only() -> None:

@@ -18,7 +18,7 @@ from torchrlopt.compile.memory import MEMORY
 from torchrlopt.executors.eager.executor import EXECUTOR
 from torchrlopt.judge import right
 from torchrlopt.onnx.writer import write
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions, Options
 from torchrlopt.report import Journal
 
 X = torch.randn(32, 256, generator=torch.Generator().manual_seed(0))
@@ -68,7 +68,7 @@ def test_code_is_generated_only_for_what_runs(monkeypatch: pytest.MonkeyPatch) -
     (job,) = jobs_of(model(), (X,))
     graph = write(job.program)
     generated = counted(monkeypatch, fx.GraphModule, "recompile")
-    EXECUTOR.lower(graph, job.captured, Options(executor="eager"))
+    EXECUTOR.lower(graph, job.captured, LoweringOptions())
     assert len(generated) == 1, "expressions over weights are interpreted"
 
 

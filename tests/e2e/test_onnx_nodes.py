@@ -29,7 +29,7 @@ from torchrlopt.onnx.files import prepared
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.writer import write
 from torchrlopt.ops.onnx_types import tensor_of
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions
 
 _LIST = Path(__file__).with_name("onnx_nodes_unsupported.txt")
 MIN_PASSED = 1426
@@ -98,7 +98,7 @@ def with_constants(model: onnx.ModelProto, inputs: list[Any]) -> tuple[onnx.Mode
 
 def _run(model: onnx.ModelProto, inputs: list[Any]) -> tuple[Any, ...]:
     """Import, write, lower and run."""
-    lowered = get("eager").lower(write(read(prepared(model))), None, Options())
+    lowered = get("eager").lower(write(read(prepared(model))), None, LoweringOptions())
     return lowered(*[_to_torch(x) for x in inputs])
 
 
@@ -187,7 +187,7 @@ def test_typed_operators_mean_the_same_when_written_anew() -> None:
             for node in program.source.graph:
                 node.name = f"{node.name} of the source"
             rewritten = dataclasses.replace(program, graph=_C.parse_graph(program.graph.text()))
-            lowered = get("eager").lower(write(rewritten), None, Options())
+            lowered = get("eager").lower(write(rewritten), None, LoweringOptions())
             kind, why = _compared(case, expected, lowered(*[_to_torch(x) for x in inputs]))
             if kind == "wrong":
                 wrong.append(why)

@@ -19,7 +19,7 @@ from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.registry import get
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.writer import write
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions
 
 LIBRARY = _C.Library("""
 substitution double_neg exact
@@ -77,7 +77,7 @@ def check(record: Capture, *steps: str, weights: str = "check") -> Any:
     lowered = get("eager").lower(
         rewritten_model(record, *steps),
         record.captured,
-        Options(weights=weights),  # type: ignore[arg-type]
+        LoweringOptions(weights=weights),  # type: ignore[arg-type]
     )
     got = lowered(*record.inputs)
     assert len(got) == len(record.outputs)
@@ -287,4 +287,4 @@ def test_an_input_that_capture_does_not_know_is_refused() -> None:
     record = capture_function(lambda x: x.sin(), torch.randn(3))
     other = capture_function(lambda x, y: x + y, torch.randn(3), torch.randn(3))
     with pytest.raises(LoweringError, match="none of the captured graph's"):
-        get("eager").lower(other.captured.model, record.captured, Options())
+        get("eager").lower(other.captured.model, record.captured, LoweringOptions())

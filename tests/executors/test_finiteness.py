@@ -18,7 +18,7 @@ from torchrlopt.executors.eager.executor import EagerCallable, assemble
 from torchrlopt.executors.eager.finiteness import are_finite
 from torchrlopt.executors.eager.kernels import packing
 from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions
 
 pytestmark = [
     pytest.mark.skipif(
@@ -35,7 +35,7 @@ def assembled(function: Callable[..., Any], args: Sequence[Tensor], static: Sequ
     with torch.no_grad(), fakes:
         module = make_fx(lambda *given: (function(*given),))(*[fakes.from_tensor(arg) for arg in args])
     names = [node.name for node in module.graph.find_nodes(op="placeholder")]
-    return assemble(module, {names[position] for position in static}, Options())
+    return assemble(module, {names[position] for position in static}, LoweringOptions())
 
 
 def num_fused(call: EagerCallable) -> int:

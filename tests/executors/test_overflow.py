@@ -21,7 +21,7 @@ from torchrlopt.executors.registry import Lowered, get
 from torchrlopt.executors.weights.half_precision import lacks_kernels
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.writer import write
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions
 
 LIBRARY = _C.Library("""
 substitution compose
@@ -51,7 +51,7 @@ def composed(model: nn.Module, x: torch.Tensor, executor: str = "eager") -> tupl
     program = read(record.captured.model, record.captured.static_inputs | record.captured.constants.keys())
     graph = LIBRARY.apply(program.graph, "compose", 0)
     model_now = write(dataclasses.replace(program, graph=graph))
-    return get(executor).lower(model_now, record.captured, Options()), record.inputs
+    return get(executor).lower(model_now, record.captured, LoweringOptions()), record.inputs
 
 
 def fill(model: Chain, value: float) -> None:
@@ -119,7 +119,7 @@ def assembled(function: Callable[..., Any], *args: torch.Tensor) -> EagerCallabl
     with torch.no_grad(), fakes:
         module = make_fx(lambda *given: (function(*given),))(*[fakes.from_tensor(arg) for arg in args])
     names = [node.name for node in module.graph.find_nodes(op="placeholder")]
-    return assemble(module, set(names[1:]), Options())
+    return assemble(module, set(names[1:]), LoweringOptions())
 
 
 @pytest.mark.parametrize(

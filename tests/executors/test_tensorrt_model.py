@@ -22,7 +22,7 @@ from torchrlopt.executors.eager.executor import EagerExecutor
 from torchrlopt.executors.tensorrt.files import EngineFiles
 from torchrlopt.executors.tensorrt.model import Prepared, TensorRtOptions, prepare, refused_by, zeros_for
 from torchrlopt.onnx import opsets
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions
 
 CPU = torch.device("cpu")
 
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 class Recorder(EagerExecutor):
     """Keeps what executors are given."""
 
-    def lower(self, model: Any, captured: Any, options: Options) -> Any:
+    def lower(self, model: Any, captured: Any, options: LoweringOptions) -> Any:
         self.given = model, captured
         return super().lower(model.clone(), captured, options)
 
@@ -57,7 +57,7 @@ def prepared_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Prepared
         with torch.no_grad():
             torch.compile(model.eval(), backend="rlopt", options=options, dynamic=dynamic)(*inputs)
         written, captured = recorder.given
-        found = prepare(written, captured, Options(**settings), CPU)
+        found = prepare(written, captured, LoweringOptions(**settings), CPU)
         return found, [list(captured.aten.graph.find_nodes(op="placeholder")), captured, calls[-1]]
 
     return make
@@ -231,11 +231,11 @@ def test_refusals(prepared_of: Any) -> None:
     with pytest.raises(LoweringError, match="float64"):
         prepared_of(nn.Linear(4, 4).double(), torch.randn(2, 4).double())
     with pytest.raises(OptionsError, match=r"did you mean 'max_factor'"):
-        TensorRtOptions.of(Options(executor_options={"max_facto": 2}))
+        TensorRtOptions.of(LoweringOptions(executor_options={"max_facto": 2}))
     with pytest.raises(OptionsError, match="optimization_level"):
-        TensorRtOptions.of(Options(executor_options={"optimization_level": 9}))
-    assert TensorRtOptions.of(Options()).refit
-    assert not TensorRtOptions.of(Options(weights="frozen")).refit
+        TensorRtOptions.of(LoweringOptions(executor_options={"optimization_level": 9}))
+    assert TensorRtOptions.of(LoweringOptions()).refit
+    assert not TensorRtOptions.of(LoweringOptions(weights="frozen")).refit
 
 
 def test_the_executor_refuses_the_cpu() -> None:
@@ -292,7 +292,7 @@ def test_what_a_parser_refuses_is_told_of_the_nodes_of_the_plan(
         assert names
         return {**dict.fromkeys(names, "no\n such"), "of nobody": "another", "": "of the whole model"}
 
-    found = refused_by(parse, written, captured, Options(), CPU)
+    found = refused_by(parse, written, captured, LoweringOptions(), CPU)
     fused = {"Softmax": {"Attention", "Softmax"}, "Relu": {"FusedMatMul", "Relu"}}[blamed]
     (node,) = found
     assert node in list(written.graph)

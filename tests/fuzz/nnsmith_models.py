@@ -32,7 +32,7 @@ from torchrlopt.executors.registry import get
 from torchrlopt.onnx.files import prepared
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.writer import write
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions
 from torchrlopt.substitutions import load_library
 
 MAX_STEPS = 20
@@ -221,7 +221,7 @@ def _exported(model: Generated, inputs: Sequence[Tensor]) -> onnx.ModelProto:
 
 
 def _lowered(program: Any) -> Run:
-    return get("eager").lower(write(program), None, Options())
+    return get("eager").lower(write(program), None, LoweringOptions())
 
 
 def _in_onnxruntime(proto: onnx.ModelProto, inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -199,7 +199,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, tried: list[str]) -> None:
     monkeypatch.setattr(choice.gc, "collect", lambda: 0)
     auto, where = Options(executor="auto"), torch.device("cpu")
     contest = contest_of(attempt, lambda *_: CLEAR, auto)
-    choice.fastest(contest, auto, choice.all_variants(auto, where), choice.key_of(auto, "old", "", where))
+    choice.fastest(contest, choice.all_variants(auto, where), choice.key_of(auto, "old", "", where))
 
 
 @pytest.mark.parametrize(

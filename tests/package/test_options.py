@@ -6,20 +6,25 @@ import dataclasses
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from typer.testing import CliRunner
 
+import torchrlopt
 from tests.crosses import nightly_but
+from torchrlopt.api.cli.app import app
 from torchrlopt.errors import OptionsError
-from torchrlopt.options import Options
+from torchrlopt.options import Options, SearchOptions
 
 
 def test_defaults_are_valid_and_frozen() -> None:
     options = Options()
     assert options == Options.from_dict({})
     with pytest.raises(dataclasses.FrozenInstanceError):
-        options.seed = 3  # type: ignore[misc]
+        options.search.seed = 3  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -63,12 +68,72 @@ def test_bad_values_raise(given: dict[str, Any], message: str) -> None:
 
 
 def test_int_is_taken_for_float() -> None:
-    assert Options(budget_ms=5).budget_ms == 5.0
-    assert isinstance(Options(budget_ms=5).budget_ms, float)
+    for options in (SearchOptions(budget_ms=5), Options(budget_ms=5).search):
+        assert options.budget_ms == 5.0
+        assert isinstance(options.budget_ms, float)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"search": {"searcher": "beam", "beam_width": 4}, "lowering": {"weights": "live"}, "cache": False},
+        {"searcher": "beam", "search": {"beam_width": 4}, "weights": "live", "lowering": {"cache": False}},
+    ],
+)
+def test_options_are_given_by_name_or_by_group(given: dict[str, Any]) -> None:
+    flat = {"searcher": "beam", "beam_width": 4, "weights": "live", "cache": False}
+    assert Options.from_dict(given) == Options(**given) == Options(**flat)
+    assert Options(**flat) == Options(
+        search=SearchOptions(searcher="beam"), beam_width=4, weights="live", cache=False
+    )
+    assert Options(**flat).as_dict() == Options().as_dict() | flat
+
+
+def test_what_several_stages_read_is_the_same_in_all_groups() -> None:
+    options = dataclasses.replace(Options(search={"numerics": "strict"}), cache=False)
+    assert options.search.numerics == options.lowering.numerics == options.numerics == "strict"
+    assert not any(each.cache for each in (options, options.search, options.lowering))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"search": {"beam_with": 4}}, "where: options of search; .*did you mean 'beam_width'"),
+        ({"search": {"min_gain": 0.1}}, "unknown option 'min_gain'; where: options of search"),
+        ({"search": 4}, "option search has the wrong type; expected: a mapping of .*searcher"),
+        ({"search": {"alpha": 0.9}}, "option alpha is out of range; expected: 1 to 100"),
+        ({"seed": 1, "search": {"seed": 2}}, "option seed is given twice; got: 1, 2"),
+        ({"timing": {"measure": False}, "executor": "auto"}, "the executor is chosen by measurement"),
+        ({3: 4}, "unknown option 3"),
+    ],
+)
+def test_a_bad_group_raises(given: dict[Any, Any], message: str) -> None:
+    with pytest.raises(OptionsError, match=message):
+        Options.from_dict(given)
+
+
+def test_every_entry_takes_groups(tmp_path: Path) -> None:
+    """As it takes flat names: unknown ones are refused with the same words."""
+    model, x, path = torch.nn.Linear(4, 4).eval(), torch.zeros(1, 4), tmp_path / "in.onnx"
+    path.touch()
+    groups = {"search": {"searcher": "gredy"}, "timing": {"measure": False}}
+    command = ["optimise-onnx", str(path), str(path), "--option", 'search={"searcher": "gredy"}']
+    for enter in (
+        lambda: torchrlopt.optimise(model, (x,), **groups),
+        lambda: torchrlopt.optimise_onnx(path, path, **groups),
+        lambda: torch.compile(model, backend="rlopt", options=groups)(x),
+        lambda: CliRunner().invoke(app, command, catch_exceptions=False),
+    ):
+        with pytest.raises(Exception, match="did you mean 'greedy'"), torch.no_grad():
+            enter()
 
 
 def test_search_key_holds_what_changes_the_plan() -> None:
     base = Options()
+    assert sorted(base.search_key()) == [
+        "alpha", "beam_width", "budget_ms", "budget_steps", "cuda_graphs", "executor", "executor_options",
+        "measure_plans", "numerics", "prices", "searcher", "seed", "weights",
+    ]  # fmt: skip
     for name, value in {
         "searcher": "beam",
         "numerics": "strict",

@@ -11,7 +11,7 @@ from torch import nn
 import torchrlopt
 from torchrlopt import searcher_table
 from torchrlopt.errors import OptionsError
-from torchrlopt.options import Options
+from torchrlopt.options import Options, SearchOptions
 from torchrlopt.searcher_table import ROWS, SearcherRow
 
 # A searcher in a module of its own: greedy that takes the first step only.
@@ -69,5 +69,5 @@ def test_the_searcher_is_unknown_without_its_row() -> None:
 def test_every_row_makes_a_searcher(row: SearcherRow) -> None:
     module = searcher_table.module_of(row.name)
     assert row.does
-    assert isinstance(module.digest(Options(searcher=row.name)), str)
+    assert isinstance(module.digest(SearchOptions(searcher=row.name)), str)
     assert row.follows_agent == row.module.startswith("torchrlopt.agent")

@@ -10,7 +10,7 @@ import pytest
 
 from torchrlopt import _C, _tools
 from torchrlopt.machine.cost import MachineProfile, device_model
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan import search
 from torchrlopt.plan.alternatives import Alternative, Belief, alternatives, beliefs, worth_measuring
 from torchrlopt.plan.search import Plan
@@ -20,11 +20,11 @@ from training.graphs.curriculum import sample_graph
 LIBRARY = load_library()
 PROFILE = MachineProfile("eager", "cpu")
 COST = PROFILE.cost_model({})
-GREEDY = Options(searcher="greedy", budget_ms=10_000)
+GREEDY = SearchOptions(searcher="greedy", budget_ms=10_000)
 
 
 def found_for(
-    key: int, count: int = 12, options: Options = GREEDY
+    key: int, count: int = 12, options: SearchOptions = GREEDY
 ) -> tuple[_C.Graph, Plan, list[Alternative]]:
     graph = sample_graph(key).graph
     plan = search.search(graph, LIBRARY, COST, options)

@@ -20,7 +20,7 @@ from torchrlopt.errors import SubstitutionError
 from torchrlopt.executors.registry import get
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.writer import write
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions
 from torchrlopt.substitutions import load_library
 
 NUM_STEPS = 25
@@ -93,7 +93,7 @@ def test_a_random_walk_changes_nothing(name: str, seed: int) -> None:
         steps.append(found)
     assert steps
     lowered = get("eager").lower(
-        write(dataclasses.replace(program, graph=graph)), source, Options(numerics="strict")
+        write(dataclasses.replace(program, graph=graph)), source, LoweringOptions(numerics="strict")
     )
     for mine, theirs in zip(lowered(*record.inputs), record.outputs, strict=True):
         assert mine.stride() == theirs.stride(), steps

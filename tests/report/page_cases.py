@@ -11,7 +11,7 @@ from typing import Any
 
 from torchrlopt import _C
 from torchrlopt.machine.cost import cost_model
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan.planning import proof_of
 from torchrlopt.plan.record import PlanRecord, priced
 from torchrlopt.plan.search import Plan, replay, search
@@ -60,7 +60,7 @@ def tangle(seed: int, count: int) -> str:
 def planned(text: str, searcher: str = "greedy") -> tuple[_C.Graph, Plan]:
     """A graph and a plan for it."""
     graph = _C.parse_graph(text)
-    return graph, search(graph, load_library(), cost_model("eager"), Options(searcher=searcher))
+    return graph, search(graph, load_library(), cost_model("eager"), SearchOptions(searcher=searcher))
 
 
 def report_of(text: str, sources: Mapping[str, Source] | None = None, searcher: str = "greedy") -> Report:

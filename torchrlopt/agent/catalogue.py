@@ -11,7 +11,7 @@ from torchrlopt import _C
 from torchrlopt.agent import checkpoint
 from torchrlopt.agent.search.searcher import AgentSearcher, SearcherWithoutAgent
 from torchrlopt.errors import AgentError
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import Searcher
 from torchrlopt.searcher_table import agent_names
 
@@ -23,7 +23,7 @@ VARIABLE = "TORCHRLOPT_AGENT"
 DEFAULT_ROW = "plan"
 
 
-def path_of(options: Options) -> Path:
+def path_of(options: SearchOptions) -> Path:
     """Return the selected checkpoint: `agent`, else TORCHRLOPT_AGENT, else one of the package."""
     if options.agent is not None:
         return Path(options.agent)
@@ -34,7 +34,7 @@ def path_of(options: Options) -> Path:
     return FOLDER / f"{row}.safetensors"
 
 
-def digest(options: Options) -> str:
+def digest(options: SearchOptions) -> str:
     """Return the manifest (with the SHA-256) of the selected checkpoint; empty if there is none."""
     if options.searcher not in agent_names():
         return ""
@@ -44,7 +44,7 @@ def digest(options: Options) -> str:
         return ""
 
 
-def make_searcher(options: Options, library: _C.Library) -> Searcher:
+def make_searcher(options: SearchOptions, library: _C.Library) -> Searcher:
     """Return `searcher_of`; if the agent cannot be loaded, warn and fall back to greedy and beam.
 
     Raises:
@@ -59,7 +59,7 @@ def make_searcher(options: Options, library: _C.Library) -> Searcher:
         return SearcherWithoutAgent()
 
 
-def searcher_of(options: Options, library: _C.Library) -> Searcher:
+def searcher_of(options: SearchOptions, library: _C.Library) -> Searcher:
     """Return the searcher for the agent of these options, cached by file and library.
 
     Raises:

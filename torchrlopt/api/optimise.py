@@ -55,7 +55,7 @@ def optimise(
     """
     checked = Options.from_dict(options)
     if isinstance(model, torch.nn.Module):
-        _load(checked)
+        _load(checked.search.searcher)
     result = optimised(_original(model), checked)
     if example_inputs is not None:
         args, kwargs = arguments(example_inputs)
@@ -98,10 +98,10 @@ def load_plan(path: str | Path) -> SavedPlan:
     return SavedPlan.load(path)
 
 
-def _load(options: Options) -> None:
+def _load(searcher: str) -> None:
     """Import what compiling needs; torch's own compiler, which every backend loads, separately."""
     load("imports of torch", _OF_TORCH)
-    load("imports", (*_OURS, searcher_table.module_name(options.searcher)))
+    load("imports", (*_OURS, searcher_table.module_name(searcher)))
 
 
 def _original(model: torch.nn.Module) -> torch.nn.Module:

@@ -27,7 +27,7 @@ from torchrlopt.api.gradients import (
 )
 from torchrlopt.capture.autocast import autocast_state
 from torchrlopt.errors import CaptureError, RlOptError
-from torchrlopt.options import Options
+from torchrlopt.options import Options, Weights
 from torchrlopt.report import Report, Status, Timing
 from torchrlopt.torch_private.modes import is_traced
 
@@ -101,7 +101,7 @@ class Runner:
 
     def _report(self, status: Status, num_graphs: int = 1) -> Report:
         """Report on a call that was never compiled."""
-        return Report(status, self.options.searcher, self.options.executor, num_graphs=num_graphs)
+        return Report(status, self.options.search.searcher, self.options.executor, num_graphs=num_graphs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what the original's `forward` computes."""
@@ -180,7 +180,7 @@ class Runner:
     def _call_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Make a call that compiles; then time whole calls, if that is safe and decides something."""
         with self._until_first_graph:
-            self._until_first_graph.enter_context(_for_weights(self.options))
+            self._until_first_graph.enter_context(_for_weights(self.options.lowering.weights))
             outputs = self._compiled(*args, **kwargs)
         self._is_fresh = False
         is_over = self._first_call.end(self.original)
@@ -190,7 +190,7 @@ class Runner:
             WARNINGS.warn(_NO_GRAPH, _NO_GRAPH)
         if not self._has_gained():
             self._run_original_for(_kind(args, kwargs))
-        elif self.options.measure:
+        elif self.options.timing.measure:
             try:
                 (self._time_whole_call if is_over else self._start_trial)(args, kwargs)
             except Exception as error:
@@ -219,7 +219,7 @@ class Runner:
         """Save a changed report, if the user asked for files."""
         from torchrlopt.compile.backend import save_changed_report  # heavy
 
-        save_changed_report(report, self.options)
+        save_changed_report(report, self.options.debug, self.options.on_error)
 
     def _time_whole_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Return to the original for calls like this one if they are not faster as a whole."""
@@ -254,7 +254,7 @@ class Runner:
     def _policy(self) -> Policy:
         from torchrlopt.judge.policy import Policy
 
-        return Policy.of(self.options)
+        return Policy.of(self.options.timing)
 
     def _call_alternating(self, trial: Trial, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call the original or the compiled code; the last call of the trial decides."""
@@ -324,7 +324,7 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
         else:  # the code of a later graph uses other names for the model's parts
             own = set(map(id, runner.original.parameters()))
             read = {source: tensor for source, tensor in read.items() if id(tensor) not in own}
-        if options.weights == "frozen":
+        if options.lowering.weights == "frozen":
             pin_attributes(gm, name)
             # The code of later graphs may serve several blocks, each of which passes its own weights.
             runner._until_first_graph.close()
@@ -355,7 +355,7 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
     weakref.finalize(own, forget_backend, rlopt).atexit = False
     cell = forward.__code__.co_freevars.index("original")
     name = f"L['model'].__closure__[{cell}].cell_contents"
-    if options.weights == "frozen":
+    if options.lowering.weights == "frozen":
         from torchrlopt.compile.own_weights import skip_guards_of  # heavy
 
         filtered: dict[str, Any] = {"guard_filter_fn": skip_guards_of(name)}
@@ -363,9 +363,9 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
     return torch.compile(own, backend=rlopt)
 
 
-def _for_weights(options: Options) -> AbstractContextManager[Any]:
+def _for_weights(weights: Weights) -> AbstractContextManager[Any]:
     """Context of the first call until there is a graph: with frozen weights, they become attributes."""
-    if options.weights != "frozen":
+    if weights != "frozen":
         return nullcontext()
     from torchrlopt.torch_private.dynamo import weights_as_attributes  # heavy
 

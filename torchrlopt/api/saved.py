@@ -14,7 +14,6 @@ import torch
 from torchrlopt import executor_table
 from torchrlopt.api.optimised import Optimised
 from torchrlopt.errors import ModelFormatError, UnsupportedError, VerificationError
-from torchrlopt.options import Options
 from torchrlopt.report import Journal, Report, Status
 from torchrlopt.storage.files import write_whole
 from torchrlopt.torch_private.pytree import tree_leaves, tree_map
@@ -77,7 +76,7 @@ def save(
     if not runner.reports:
         with torch.no_grad():
             optimised(*args, **kwargs)
-    done = _saveable(runner.report, runner.options)
+    done = _saveable(runner.report, runner.options.executor)
     if dynamic_shapes is None:
         dynamic_shapes = _shapes(runner.original, args, kwargs, runner.has_varying_sizes)
     # `save` writes PyTorch operators: if we chose a runtime, the plan for it is not used,
@@ -85,7 +84,7 @@ def save(
     is_pytorch = done.executor in _SAVEABLE
     name = done.executor if is_pytorch else executor_table.BASELINE
     options = dataclasses.replace(runner.options, executor=name, plan=None)
-    journal = Journal(searcher=options.searcher, executor=options.executor)
+    journal = Journal(searcher=options.search.searcher, executor=options.executor)
     exported = export(runner.original, args, kwargs, dynamic_shapes or None)
     if dynamic_shapes and not exported.traced.sizes:
         raise UnsupportedError(
@@ -143,8 +142,8 @@ def load(path: str | Path) -> torch.nn.Module:
     return program.module()
 
 
-def _saveable(report: Report, options: Options) -> Report:
-    """Return the report if what runs can be saved, or if its executor was not named by the user.
+def _saveable(report: Report, named: str) -> Report:
+    """Return the report if what runs can be saved, or if its executor was not the one that the user named.
 
     Raises:
         UnsupportedError: it cannot.
@@ -156,7 +155,7 @@ def _saveable(report: Report, options: Options) -> Report:
             todo="torch.export.save(torch.export.export(model, inputs), path) saves it; with "
             "optimise(..., measure=False) a rewritten one is kept although it is not faster",
         )
-    if report.executor not in _SAVEABLE and options.executor == report.executor:
+    if report.executor not in _SAVEABLE and named == report.executor:
         raise UnsupportedError(
             "what this executor runs is no program of PyTorch",
             expected=" or ".join(_SAVEABLE),

@@ -26,7 +26,7 @@ from torchrlopt.judge import faster
 from torchrlopt.judge.policy import Policy, noise_of
 from torchrlopt.onnx import files
 from torchrlopt.onnx.writer import fresh_prefix
-from torchrlopt.options import Options
+from torchrlopt.options import DebugOptions, Options
 from torchrlopt.plan.planning import Planned, facts_of, make_plan
 from torchrlopt.report import Drawing, Journal, Timing
 
@@ -75,7 +75,9 @@ def attempt(contestant: Contestant, options: Options, journal: Journal) -> Attem
         RlOptError: a stage failed, or the rewritten graph is wrong.
     """
     journal.add(
-        executor=options.executor, searcher=options.searcher, graph_hash=contestant.subject.graph_hash
+        executor=options.executor,
+        searcher=options.search.searcher,
+        graph_hash=contestant.subject.graph_hash,
     )
     with journal.phase("plan"):
         planned = make_plan(contestant.subject, options)
@@ -89,7 +91,7 @@ def attempt(contestant: Contestant, options: Options, journal: Journal) -> Attem
             own.add(**facts_of(contestant.subject, fastest, options))
             try:
                 return _finish(contestant, fastest, options, own)
-            except recoverable_errors(options) as error:
+            except recoverable_errors(options.on_error) as error:
                 journal.add_ms("other attempts", own.total_ms - journal.total_ms)
                 fallback.log_traceback(error)
                 logger.warning(
@@ -108,22 +110,22 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
     with journal.phase("lower"):
         lowered = lowered_from(model, planned.graph, contestant, options)
         journal.add(parts=getattr(lowered, "parts", ()))
-    folder, save = folder_of(planned.graph_hash, options), None
+    folder, save = folder_of(planned.graph_hash, options.debug), None
     if folder is not None:
         drawing = facts_of(contestant.subject, planned, options)["records"][0].draw()
         save = functools.partial(_save, job, model, drawing, folder)
         with journal.phase("save"):
             save()
-    row, policy = registry.row(options.executor), Policy.of(options)
+    row, policy = registry.row(options.executor), Policy.of(options.timing)
     verified, timing = planned.verified, planned.timing
     if options.verify:
         # Other executors and frozen weights bind the result to these weights, so the check uses them.
-        holds_for_all = options.weights != "frozen" and row.holds_for_all_weights
+        holds_for_all = options.lowering.weights != "frozen" and row.holds_for_all_weights
         with journal.phase("check"):
             checked = contestant.check.verify(lowered, holds_for_all, verified)
         journal.add(numerical_error=checked.error)
         verified = checked if checked.holds_for_all_weights else verified
-    if options.measure:
+    if options.timing.measure:
         if timing is None:
             with journal.phase("timing"):
                 timing = faster.against(
@@ -137,9 +139,9 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
         journal.add_timing(timing)
     is_known = planned.is_stored and verified is planned.verified and timing is planned.timing
     dataclasses.replace(planned, verified=verified, timing=timing, is_stored=is_known).remember(policy)
-    if options.measure and timing is not None and not policy.is_faster(timing):
+    if options.timing.measure and timing is not None and not policy.is_faster(timing):
         return Attempt(options, journal, None, timing, not_faster(timing, policy), save)
-    return Attempt(options, journal, lowered, timing if options.measure else None, None, save)
+    return Attempt(options, journal, lowered, timing if options.timing.measure else None, None, save)
 
 
 def not_faster(timing: Timing, policy: Policy) -> str:
@@ -151,7 +153,7 @@ def not_faster(timing: Timing, policy: Policy) -> str:
     return f"the rewritten graph is not faster: gain {timing.gain:.3f}, min_gain {policy.min_gain:g}"
 
 
-def folder_of(graph_hash: str, options: Options) -> Path | None:
+def folder_of(graph_hash: str, options: DebugOptions) -> Path | None:
     """Return the folder for the files of a graph; None if the user did not ask for files."""
     return None if options.save_dir is None else Path(options.save_dir) / graph_hash[:12]
 

@@ -35,7 +35,7 @@ from torchrlopt.executors.lowering.lazy_code import forward_of
 from torchrlopt.judge import faster
 from torchrlopt.judge.policy import Policy
 from torchrlopt.loading import take_ms
-from torchrlopt.options import Options
+from torchrlopt.options import DebugOptions, OnError, Options, flat_options
 from torchrlopt.report import Journal, Report, Status
 from torchrlopt.storage.repro_folder import Repro
 
@@ -84,7 +84,7 @@ def rlopt(
             got=mode,
             todo="use options={...}",
         )
-    chosen = Options.from_dict({**_MODES[mode], **(options or {})})
+    chosen = Options(**{**_MODES[mode], **flat_options(options or {})})
     return compile_graph(gm, example_inputs, chosen, MEMORY.reports.append)
 
 
@@ -162,16 +162,16 @@ def compile_graph(
     Returns:
         The rewritten graph behind AOTAutograd's wrapper if it is right and faster, else `gm` itself.
     """
-    this = _Compilation(options, Journal(searcher=options.searcher, executor=options.executor))
+    this = _Compilation(options, Journal(searcher=options.search.searcher, executor=options.executor))
     run = None
     try:
         for phase, ms in take_ms().items():
             this.journal.add_ms(phase, ms)
         this.journal.add(cut=aot.cut_at(gm))
         run = _compiled(gm, example_inputs, this, model)
-        if this.status.kept == "rewritten" and options.release_weights:
+        if this.status.kept == "rewritten" and options.lowering.release_weights:
             _release(this)
-        save_report(this.report(), options)
+        save_report(this.report(), options.debug)
         warn_without_gain(this.status)
     except aot.REQUESTS:
         raise
@@ -181,7 +181,7 @@ def compile_graph(
         if options.on_error == "raise":
             raise
         keep_original(error, this.status)
-        save_changed_report(this.report(), options)
+        save_changed_report(this.report(), options.debug, options.on_error)
     report = this.report()
     _remember(this, report)
     log_report(report)
@@ -236,12 +236,12 @@ def _compiled(
         start = time.perf_counter()
         this.traced = traced
         try:
-            chosen = this.options.on(traced.device.type)
-            if chosen.weights == "frozen" and not are_fixed(gm, traced.static, traced.num_lifted, model):
+            lowering = this.options.lowering.on(traced.device.type)
+            if lowering.weights == "frozen" and not are_fixed(gm, traced.static, traced.num_lifted, model):
                 # A call may pass other weights each time: the promise does not cover them.
-                chosen = dataclasses.replace(chosen, weights="check", release_weights=False)
+                lowering = dataclasses.replace(lowering, weights="check", release_weights=False)
                 this.journal.add_note(_NOT_FIXED)
-            return _answer(original, traced, chosen, this)
+            return _answer(original, traced, dataclasses.replace(this.options, lowering=lowering), this)
         finally:
             this.answer_ms = (time.perf_counter() - start) * 1e3
 
@@ -250,7 +250,7 @@ def _compiled(
         run = trace(gm, example_inputs, answer, this.keep_original)
     finally:
         this.journal.add_ms("trace", (time.perf_counter() - start) * 1e3 - this.answer_ms)
-    if this.status.kept == "rewritten" and this.options.measure:
+    if this.status.kept == "rewritten" and this.options.timing.measure:
         _time_as_called(original, run, this)
     return run
 
@@ -261,7 +261,7 @@ def _time_as_called(original: Callable[..., Any], run: Callable[..., Any], this:
     It may if the graph writes to its inputs, since AOTAutograd copies the new values, and if it saves so
     little that some microseconds per call may cancel the gain.
     """
-    traced, found, policy = this.traced, this.found, Policy.of(this.options)
+    traced, found, policy = this.traced, this.found, Policy.of(this.options.timing)
     assert traced is not None, "it was traced, or there were no rewritten graph"
     if found is None or found.timing is None:  # it came from memory, or was not timed
         return
@@ -280,7 +280,7 @@ def _time_as_called(original: Callable[..., Any], run: Callable[..., Any], this:
         this.keep_original(not_faster(timing, policy))
 
 
-def save_report(report: Report, options: Options) -> None:
+def save_report(report: Report, options: DebugOptions) -> None:
     """Write the report next to the graphs of this compilation, if the user asked for files."""
     folder = folder_of(report.graph_hash, options)
     if folder is not None and "save" in report.phases_ms:
@@ -288,12 +288,12 @@ def save_report(report: Report, options: Options) -> None:
         report.save(folder / "report.html")
 
 
-def save_changed_report(report: Report, options: Options) -> None:
+def save_changed_report(report: Report, options: DebugOptions, on_error: OnError) -> None:
     """Like `save_report`, for a later change of the outcome; a failed write must not fail the call."""
     try:
         save_report(report, options)
     except OSError as error:
-        if options.on_error == "raise":
+        if on_error == "raise":
             raise
         warn_of(error)
 
@@ -331,7 +331,7 @@ def _is_shared(options: Options) -> bool:
 
     Not if the weights are baked in, nor if the plan is in a file, which may change.
     """
-    return options.weights != "frozen" and options.plan is None
+    return options.lowering.weights != "frozen" and options.plan is None
 
 
 def _rewrite(original: Callable[..., Any], traced: Traced, options: Options, journal: Journal) -> Attempt:
@@ -342,7 +342,7 @@ def _rewrite(original: Callable[..., Any], traced: Traced, options: Options, jou
     with journal.phase("read"):
         job = Job(traced, captured, read_captured(captured))
     original = _takes_lifted(original, traced.num_lifted)
-    contestant = Contestant(job, original, traced.own_inputs, options.seed)
+    contestant = Contestant(job, original, traced.own_inputs, options.search.seed)
     return choose(functools.partial(attempt, contestant), contestant, options, journal)
 
 

@@ -69,7 +69,8 @@ def choose(attempt: Try, contestant: Contestant, options: Options, journal: Jour
         options = dataclasses.replace(options, executor=BASELINE if is_missing else name)
     if options.executor not in ("auto", "default"):
         return attempt(options, journal)
-    single, policy = dataclasses.replace(options, measure_plans=1), Policy.of(options)
+    single = dataclasses.replace(options, timing=dataclasses.replace(options.timing, measure_plans=1))
+    policy = Policy.of(options.timing)
     if options.executor == "auto":
         variants = all_variants(single, where)
         policy = dataclasses.replace(policy, good_enough_speedup=math.inf)
@@ -88,9 +89,9 @@ def choose(attempt: Try, contestant: Contestant, options: Options, journal: Jour
     race: Race[Attempt] = Race(duel, policy, lambda timing: timing.gain > 0)
     key = key_of(single, subject.graph_hash, subject.content, where)
     ratio = functools.partial(price_ratio, subject.program.graph, subject.sizes)
-    found = fastest(Contest(attempt, race, single, journal, ratio), single, variants, key)
-    is_searched = found.run is not None and found.options.searcher != "none"
-    if options.measure_plans > 1 and is_searched and found.options.measure_plans == 1:
+    found = fastest(Contest(attempt, race, single, journal, ratio), variants, key if options.cache else None)
+    is_searched = found.run is not None and found.options.search.searcher != "none"
+    if options.timing.measure_plans > 1 and is_searched and found.options.timing.measure_plans == 1:
         return _with_measured_plans(attempt, race, options, journal, found)
     return found
 
@@ -101,10 +102,13 @@ def _is_open(options: Options) -> bool:
     A runtime's results are not bit-identical, and it is fast only with weights that it may fold; without
     timing, nobody would notice a wrong prediction.
     """
-    asks_for_pytorch = options.release_weights or options.cuda_graphs or options.executor_options is not None
-    is_bound = options.numerics == "strict" or options.weights == "live" or asks_for_pytorch
-    asks_for_nothing = options.searcher == "none" or options.budget_ms == 0
-    return options.measure and not is_bound and not asks_for_nothing
+    lowering, search = options.lowering, options.search
+    asks_for_pytorch = (
+        lowering.release_weights or lowering.cuda_graphs or lowering.executor_options is not None
+    )
+    is_bound = options.numerics == "strict" or lowering.weights == "live" or asks_for_pytorch
+    asks_for_nothing = search.searcher == "none" or search.budget_ms == 0
+    return options.timing.measure and not is_bound and not asks_for_nothing
 
 
 def _with_measured_plans(
@@ -123,7 +127,7 @@ def _with_measured_plans(
     except KeyboardInterrupt:
         logger.warning("rlopt was interrupted: the searched plan is kept")
         return found
-    except recoverable_errors(options) as error:
+    except recoverable_errors(options.on_error) as error:
         fallback.log_traceback(error)
         logger.info("rlopt keeps the searched plan: %s", error)
         return found
@@ -158,7 +162,7 @@ def first_that_pays(attempt: Try, names: Sequence[str], options: Options, journa
         own = journal if is_last and kept is None else journal.fork()
         try:
             found = attempt(dataclasses.replace(options, executor=name), own)
-        except recoverable_errors(options) as error:
+        except recoverable_errors(options.on_error) as error:
             if is_last and kept is None:
                 raise
             logger.info("rlopt goes on without %s: %s", name, error)
@@ -210,14 +214,14 @@ class Contest:
 
     def enter(self, variant: Options) -> bool:
         """Attempt one; return False if it was left out."""
-        reason = self._left_out_for(variant)
+        reason = self._left_out_for(variant.executor)
         if reason is not None:
             self.choices.append(_left_out(variant, reason))
             return False
         own, begin = self._journal.fork(), time.perf_counter()
         try:
             found = self._attempt(variant, own)
-        except recoverable_errors(self._options) as error:
+        except recoverable_errors(self._options.on_error) as error:
             self._num_failed += 1
             fallback.log_traceback(error)
             # The other errors are dropped: their tracebacks hold built graphs. Eager PyTorch's concerns all.
@@ -227,41 +231,41 @@ class Contest:
         seconds = time.perf_counter() - begin
         timing = found.timing
         ratio = None if timing is None else timing.after_ms / timing.before_ms
-        self.choices.append(Choice(variant.executor, variant.searcher, ratio, seconds, found.reason))
+        self.choices.append(Choice(variant.executor, variant.search.searcher, ratio, seconds, found.reason))
         self._attempts.append(dataclasses.replace(found, run=None))
         self.race.enter(found)
         return True
 
-    def _left_out_for(self, variant: Options) -> str | None:
-        best, is_late = self.best, time.perf_counter() - self._start > self._options.autotune_s
+    def _left_out_for(self, executor: str) -> str | None:
+        best, is_late = self.best, time.perf_counter() - self._start > self._options.timing.autotune_s
         # Eager PyTorch is the last resort, and is built in a moment: it is always tried.
-        if variant.executor != BASELINE:
+        if executor != BASELINE:
             if self.choices and is_late:
                 return "the time was over"
             if best is not None and self.race.is_good_enough:
                 return f"{best.options.executor} is far faster than the original"
-        is_variation = bool(self._attempts) and variant.executor == self._attempts[-1].options.executor
+        is_variation = bool(self._attempts) and executor == self._attempts[-1].options.executor
         if is_variation and self.race.is_last_hopeless:
             return "with a plan far slower"
-        predicted = self.race.predicted(functools.partial(self._ratio_to, variant))
+        predicted = self.race.predicted(functools.partial(self._ratio_to, executor))
         if predicted is not None and predicted[0] >= self.race.policy.least_predicted:
             slowdown, other = predicted
             why = f"would take {slowdown:.2f} times as long as the best, by {other}'s time and prices"
             return f"{why}; tried below {self.race.policy.least_predicted}"
         return None
 
-    def _ratio_to(self, variant: Options, other: str) -> float | None:
-        """Return the price of a variant as a multiple of another entrant's; None if they do not compare."""
+    def _ratio_to(self, executor: str, other: str) -> float | None:
+        """Return the price in an executor as a multiple of another entrant's; None if they do not compare."""
         has_parts = any(each.name == other and each.journal.report().parts for each in self._attempts)
-        if other not in registry.row(variant.executor).predicted_from or has_parts:
+        if other not in registry.row(executor).predicted_from or has_parts:
             return None
-        return self._price_ratio(variant.executor, other)
+        return self._price_ratio(executor, other)
 
     def interrupt(self, rest: Sequence[Options]) -> None:
         """After Ctrl-C: leave out those not yet tried, and keep the best so far."""
         assert self.best is not None, "there is one to keep"
         tried = {(each.executor, each.searcher) for each in self.choices}
-        left = [each for each in rest if (each.executor, each.searcher) not in tried]
+        left = [each for each in rest if (each.executor, each.search.searcher) not in tried]
         self.choices += [_left_out(each, "interrupted") for each in left]
         logger.warning(
             "rlopt was interrupted: %s is the fastest so far and is kept", self.best.options.executor
@@ -293,7 +297,7 @@ class Contest:
 
 
 def _left_out(variant: Options, reason: str) -> Choice:
-    return Choice(variant.executor, variant.searcher, None, 0.0, reason)
+    return Choice(variant.executor, variant.search.searcher, None, 0.0, reason)
 
 
 def _add_others(journal: Journal, start: float, known_ms: float) -> None:
@@ -302,14 +306,13 @@ def _add_others(journal: Journal, start: float, known_ms: float) -> None:
     journal.add_ms("other attempts", (time.perf_counter() - start) * 1e3 - own_ms)
 
 
-def fastest(contest: Contest, options: Options, variants: Sequence[Options], key: str) -> Attempt:
+def fastest(contest: Contest, variants: Sequence[Options], key: str | None) -> Attempt:
     """Try several executors and keep the fastest.
 
     Args:
         contest: that they enter.
-        options: the user's.
-        variants: to try, in order: the options with each executor's name.
-        key: of the choice in the plan store.
+        variants: to try, in order: the user's options with each executor's name.
+        key: of the choice in the plan store; None to neither read nor write it.
 
     Returns:
         The fastest; it keeps the original if nothing beats that. After Ctrl-C the fastest so far, if one
@@ -319,14 +322,14 @@ def fastest(contest: Contest, options: Options, variants: Sequence[Options], key
         RlOptError: every executor failed; see `Contest.end`.
         KeyboardInterrupt: Ctrl-C, and nothing so far beats the original.
     """
-    remembered, has_won = _remembered(key, options, variants)
+    remembered, has_won = _remembered(key, variants) if key is not None else ([], False)
     todo = deque(remembered or variants)
     is_whole = True
     with progress("rlopt tries executors", len(todo)) as advance:
         try:
             while todo:
                 variant = todo.popleft()
-                advance(f"{variant.executor}, {variant.searcher}")
+                advance(f"{variant.executor}, {variant.search.searcher}")
                 if not contest.enter(variant):
                     continue
                 if todo or len(contest.choices) > 1:
@@ -340,7 +343,7 @@ def fastest(contest: Contest, options: Options, variants: Sequence[Options], key
             is_whole = False
             contest.interrupt((variant, *todo))
     found = contest.end()
-    if options.cache and not remembered and is_whole and contest.has_times:
+    if key is not None and not remembered and is_whole and contest.has_times:
         _remember(key, found)
     return found
 
@@ -357,8 +360,8 @@ def all_variants(options: Options, where: torch.device) -> list[Options]:
         planned = dataclasses.replace(options, executor=name)
         variants.append(planned)
         # The original graph may suit another executor better than any plan for it.
-        if name != BASELINE and options.searcher != "none":
-            variants.append(planned.with_searcher("none"))
+        if name != BASELINE and options.search.searcher != "none":
+            variants.append(dataclasses.replace(planned, search=options.search.with_searcher("none")))
     return variants
 
 
@@ -375,7 +378,7 @@ def key_of(options: Options, graph: str, content: str, where: torch.device) -> s
         {
             "format": CHOICE_FORMAT,
             "graph": {"graph": graph, "content": content},
-            "library": load_library(with_generated=options.generated).hash,
+            "library": load_library(with_generated=options.search.generated).hash,
             "options": options.search_key(),
             "device": device.fingerprint(where),
             "executors": versions(registry.available(where.type)),
@@ -387,15 +390,15 @@ def _remember(key: str, found: Attempt) -> None:
     """Store the winner; if the original won, the reported attempt, so that only that is tried again."""
     timing, chosen = found.timing, found.options
     noise = {"spread": 0.0 if timing is None else timing.spread, "is_calm": timing is None or timing.is_calm}
-    winner = {"executor": chosen.executor, "searcher": chosen.searcher, "taken_at": time.time()}
+    winner = {"executor": chosen.executor, "searcher": chosen.search.searcher, "taken_at": time.time()}
     plan_store().put(key, winner | noise | {"has_won": found.run is not None})
 
 
-def _remembered(key: str, options: Options, variants: Sequence[Options]) -> tuple[list[Options], bool]:
+def _remembered(key: str, variants: Sequence[Options]) -> tuple[list[Options], bool]:
     """Return the variant stored by an earlier process, if that still holds, and whether it won."""
-    entry = plan_store().get(key) if options.cache else None
+    entry = plan_store().get(key)
     if entry is None or not stored.holds(entry.get("taken_at"), entry.get("spread"), entry.get("is_calm")):
         return [], False
     won = [entry.get("executor"), entry.get("searcher")]
-    found = [each for each in variants if [each.executor, each.searcher] == won]
+    found = [each for each in variants if [each.executor, each.search.searcher] == won]
     return found, bool(found) and entry.get("has_won") is not False

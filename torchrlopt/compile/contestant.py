@@ -78,4 +78,4 @@ def lowered_from(model: onnx_ir.Model, graph: _C.Graph, contestant: Contestant, 
     """
     verdicts.remember_in(plan_store, device.fingerprint(torch.device("cpu")))  # runtimes compute on the CPU
     prices = functools.partial(region_prices, graph, contestant.subject, options)
-    return lower(registry.get(options.executor), model, contestant.job.captured, options, prices)
+    return lower(registry.get(options.executor), model, contestant.job.captured, options.lowering, prices)

@@ -8,7 +8,7 @@ import traceback
 
 from torchrlopt.capture.aten import NO_OPERATORS
 from torchrlopt.errors import RlOptError
-from torchrlopt.options import Options
+from torchrlopt.options import OnError
 from torchrlopt.plain_text import printable
 from torchrlopt.report import Status
 from torchrlopt.storage.repro_folder import VARIABLE
@@ -87,12 +87,12 @@ HIDDEN = Hidden()
 """The instance of this process."""
 
 
-def recoverable_errors(options: Options) -> tuple[type[Exception], ...]:
+def recoverable_errors(on_error: OnError) -> tuple[type[Exception], ...]:
     """Return the exceptions of an attempt after which the next one is tried.
 
     With `on_error="raise"` any other exception is a bug, which must not be hidden.
     """
-    return (Exception,) if options.on_error == "fallback" else (RlOptError, MemoryError)
+    return (Exception,) if on_error == "fallback" else (RlOptError, MemoryError)
 
 
 def described(error: Exception) -> str:

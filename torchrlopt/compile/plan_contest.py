@@ -41,8 +41,8 @@ _POOL_S = 3.0
 
 def is_contested(planned: Planned, options: Options) -> bool:
     """Whether to measure plans: not if the user has chosen one, or if it was done before."""
-    is_free = options.plan is None and options.searcher != "none"
-    return options.measure_plans > 1 and is_free and not planned.is_stored
+    is_free = options.plan is None and options.search.searcher != "none"
+    return options.timing.measure_plans > 1 and is_free and not planned.is_stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ def fastest_plan(
     Returns:
         The winner, and what was measured. After Ctrl-C the fastest so far.
     """
-    policy = Policy.of(options)
+    policy = Policy.of(options.timing)
     duel = functools.partial(
         measure,
         inputs=contestant.inputs,
@@ -96,7 +96,7 @@ def fastest_plan(
                             duel(searched, lowered)
                         )
                         is_kept = race.enter(_Rival(rival, lowered if is_better else None, timing))
-                    except fallback.recoverable_errors(options) as error:
+                    except fallback.recoverable_errors(options.on_error) as error:
                         fallback.log_traceback(error)
                         logger.info("rlopt leaves out a plan (%s): %s", rival.belief, error)
                         continue
@@ -113,16 +113,16 @@ def fastest_plan(
     if race.best is None:
         return planned, tuple(measured)
     best = race.best.alternative
-    plan = dataclasses.replace(best.plan, searcher=options.searcher, found_by="measurements")
+    plan = dataclasses.replace(best.plan, searcher=options.search.searcher, found_by="measurements")
     return dataclasses.replace(planned, plan=plan, graph=best.graph), tuple(measured)
 
 
 def _rivals(contestant: Contestant, planned: Planned, options: Options) -> list[Alternative]:
     subject = contestant.subject
     profile = profile_for(options, subject.device)
-    graph, library = subject.program.graph, load_library(with_generated=options.generated)
-    found = alternatives(graph, library, profile, subject.sizes, options, planned.plan)
-    count = options.measure_plans - 1
+    graph, library = subject.program.graph, load_library(with_generated=options.search.generated)
+    found = alternatives(graph, library, profile, subject.sizes, options.search, planned.plan)
+    count = options.timing.measure_plans - 1
     pool = itertools.islice(_within(found, _POOL_S), _POOL * count)
     return worth_measuring(pool, planned.graph, profile.cost_model(subject.sizes), count)
 

@@ -29,7 +29,7 @@ from torchrlopt.onnx.standard import standardise
 from torchrlopt.onnx.upgrade import upgraded
 from torchrlopt.onnx.weightless import without_weights
 from torchrlopt.onnx.writer import write
-from torchrlopt.options import Options
+from torchrlopt.options import OnError, Options
 from torchrlopt.plan.planning import Subject, facts_of, make_plan, opaque_operators
 from torchrlopt.report import Journal, Report, Status
 
@@ -46,10 +46,10 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
         options = dataclasses.replace(options, executor=executor_table.BASELINE)
     if not path_out.absolute().parent.is_dir():
         raise OptionsError("there is no such folder for the result", where=str(path_out))
-    journal, status = Journal(searcher=options.searcher, executor=options.executor), Status()
+    journal, status = Journal(searcher=options.search.searcher, executor=options.executor), Status()
     with journal.phase("load"):
         proto = safety.parse(path_in)
-        source = _Source.of(proto, path_in, options)
+        source = _Source.of(proto, path_in, options.on_error)
     is_in_place = _place(path_in) == _place(path_out)
     with Staged(path_out, keep=() if is_in_place else _data_files(proto, path_in.parent)) as staged:
         try:
@@ -65,7 +65,7 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
                 journal.add(graph_hash=subject.graph_hash)
                 planned = make_plan(subject, options)
                 journal.add(**facts_of(subject, planned, options))
-                planned.remember(Policy.of(options))
+                planned.remember(Policy.of(options.timing))
             with journal.phase("write"):
                 model = write(dataclasses.replace(program, graph=planned.graph))
                 standardise(model)
@@ -104,13 +104,13 @@ class _Source:
     refusal: UnsupportedError | None = None
 
     @classmethod
-    def of(cls, proto: onnx.ModelProto, path: Path, options: Options) -> _Source:
+    def of(cls, proto: onnx.ModelProto, path: Path, on_error: OnError) -> _Source:
         """Check the message and convert it; a malformed one raises."""
         try:
             right = files.checked(proto, path)
             found = upgraded(right)
         except UnsupportedError as error:
-            if options.on_error == "raise":
+            if on_error == "raise":
                 raise
             return cls(proto, refusal=error)
         return cls(found, converted=found is not right)
@@ -129,7 +129,7 @@ def _check(path_in: Path, staged: Staged, source: _Source, options: Options, jou
     checked = check_apart(
         path_in,
         staged.model_path,
-        options.seed,
+        options.search.seed,
         _weight_bytes(source.proto),
         converted,
         verify=options.verify,

@@ -32,7 +32,7 @@ from torchrlopt.executors.weights.split_fx import split_prologue
 from torchrlopt.executors.weights.static_part import static_inputs, static_nodes
 from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.generated_code import checked
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions
 from torchrlopt.torch_private.dynamo import compile_lock
 from torchrlopt.torch_private.inductor import PyCodeCache, compile_module
 from torchrlopt.torch_private.modes import tracing, without_dispatch_modes
@@ -46,11 +46,11 @@ class InductorExecutor:
 
     name = "inductor"
 
-    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
+    def refusals(self, model: onnx_ir.Model, captured: Captured, options: LoweringOptions) -> Refusals:
         """See `Executor.refusals`. None: operators without an ONNX equivalent run as in the original."""
         return {}
 
-    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
+    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: LoweringOptions) -> Lowered:
         """Build the callable; see `Executor.lower`. Inductor itself runs in the first call.
 
         Raises:
@@ -81,7 +81,7 @@ class InductorCallable:
         num_compilations: how often Inductor has been called.
     """
 
-    def __init__(self, module: fx.GraphModule, static: frozenset[str], options: Options) -> None:
+    def __init__(self, module: fx.GraphModule, static: frozenset[str], options: LoweringOptions) -> None:
         split = split_prologue(module, static)
         if options.numerics == "real":  # otherwise no weights were folded
             refuse_overflows(split.prologue)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import onnx_ir
 
     from torchrlopt.capture.captured import Captured
-    from torchrlopt.options import Options
+    from torchrlopt.options import LoweringOptions
 
 
 Refusals: TypeAlias = "Mapping[onnx_ir.Node, str]"
@@ -50,7 +50,7 @@ class Executor(Protocol):
 
     name: str
 
-    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
+    def refusals(self, model: onnx_ir.Model, captured: Captured, options: LoweringOptions) -> Refusals:
         """The nodes that the executor does not support, so that the others can run in it.
 
         Args:
@@ -63,7 +63,7 @@ class Executor(Protocol):
         """
         ...
 
-    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
+    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: LoweringOptions) -> Lowered:
         """Build the callable.
 
         Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from torchrlopt.options import Options
+from torchrlopt.options import TimingOptions
 from torchrlopt.report import Timing
 
 
@@ -52,7 +52,7 @@ class Policy:
     long_call_ms: float = 50.0
 
     @classmethod
-    def of(cls, options: Options) -> Policy:
+    def of(cls, options: TimingOptions) -> Policy:
         """The policy with the user's two thresholds."""
         return cls(min_gain=options.min_gain, limit_ms=options.measure_ms)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torchrlopt import _C
 from torchrlopt.machine.cost import MachineProfile
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan import search
 from torchrlopt.plan.search import Plan
 from torchrlopt.substitutions.load import subset_of
@@ -119,7 +119,7 @@ def alternatives(
     library: _C.Library,
     profile: MachineProfile,
     sizes: Mapping[str, int],
-    options: Options,
+    options: SearchOptions,
     plan: Plan,
 ) -> Iterator[Alternative]:
     """Lazily yield plans whose graphs differ from that of `plan` and from each other.

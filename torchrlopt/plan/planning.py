@@ -22,7 +22,7 @@ from torchrlopt.judge.policy import Policy, noise_of
 from torchrlopt.machine import device
 from torchrlopt.machine.cost import MachineProfile, machine_profile
 from torchrlopt.onnx.program import Program
-from torchrlopt.options import MAX_BUDGET_MS, Options
+from torchrlopt.options import MAX_BUDGET_MS, Options, SearchOptions
 from torchrlopt.plan import search
 from torchrlopt.plan.record import PlanRecord, priced, proof_of
 from torchrlopt.plan.store import PlanStore, make_key
@@ -114,9 +114,9 @@ _RECORDING = ("eager", "inductor")
 def profile_for(options: Options, where: torch.device) -> MachineProfile:
     """Return the prices that the options select for planning."""
     known = MachineProfile(options.executor, where.type)
-    if options.prices == "measured":
+    if options.search.prices == "measured":
         known = machine_profile(options.executor, where)
-    if options.executor not in _RECORDING or not options.records(where.type):
+    if options.executor not in _RECORDING or not options.lowering.records(where.type):
         return known
     # Measured prices include launch overheads that a CUDA graph replay does not have.
     return dataclasses.replace(known, prices=(), is_recorded=True)
@@ -134,19 +134,19 @@ def make_plan(subject: Subject, options: Options, plans: Sequence[Mapping[str, A
     Raises:
         SearchError: the user's plan is damaged, for another graph or library, or does not apply.
     """
-    program, library = subject.program, load_library(with_generated=options.generated)
+    program, library = subject.program, load_library(with_generated=options.search.generated)
     profile = profile_for(options, subject.device)
     cost = profile.cost_model(subject.sizes)
     found = _known_plan(program.graph, library, cost, plans)
     if found is not None:
         return found
     if options.plan is not None:
-        return _given_plan(subject, library, cost, options)
+        return _given_plan(subject, library, cost, options.plan, options.search)
     key = _key_of(subject, library, profile, options) if options.cache else None
     if key is not None:
         found = _stored_plan(program, library, subject.graph_hash, key)
     if found is None:
-        plan = search_plan(program.graph, library, cost, with_budget_for(program.graph, options))
+        plan = search_plan(program.graph, library, cost, with_budget_for(program.graph, options.search))
         found = Planned(search.replay(program.graph, library, plan), subject.graph_hash, key, plan)
     return found
 
@@ -160,7 +160,7 @@ def _key_of(subject: Subject, library: _C.Library, profile: MachineProfile, opti
             "content": subject.content,
             "library": library.hash,
             "options": options.search_key(),
-            "agent": searcher_table.module_of(options.searcher).digest(options),
+            "agent": searcher_table.module_of(options.search.searcher).digest(options.search),
             "device": device.fingerprint(subject.device),
             "prices": profile.digest,
             "sizes": sorted(subject.sizes.items()),
@@ -178,13 +178,13 @@ def facts_of(subject: Subject, found: Planned, options: Options) -> Facts:
         options: the options that it was made with.
     """
     cost = profile_for(options, subject.device).cost_model(subject.sizes)
-    program, library = subject.program, load_library(with_generated=options.generated)
+    program, library = subject.program, load_library(with_generated=options.search.generated)
     plan = found.plan
     befores_ms = (plan.cost_before_ms, *plan.costs_ms)
     metrics = cost.metrics(found.graph)
     before, after = priced(program.graph, cost), priced(found.graph, cost)
     return Facts(
-        searcher=plan.searcher or options.searcher,
+        searcher=plan.searcher or options.search.searcher,
         graph_hash=found.graph_hash,
         is_cache_hit=found.is_stored,
         steps=tuple(
@@ -212,7 +212,9 @@ def _search_of(plan: search.Plan) -> SearchRecord:
     )
 
 
-def search_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> search.Plan:
+def search_plan(
+    graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions
+) -> search.Plan:
     """Return a plan by the searcher named in the options.
 
     Raises:
@@ -222,7 +224,7 @@ def search_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, option
     return searcher.search(graph, library, cost, options)
 
 
-def with_budget_for(graph: _C.Graph, options: Options) -> Options:
+def with_budget_for(graph: _C.Graph, options: SearchOptions) -> SearchOptions:
     """Return the options with the time budget scaled for graphs above `OPERATORS_OF_BUDGET` operators."""
     factor = max(1.0, graph.num_operators / OPERATORS_OF_BUDGET)
     return dataclasses.replace(options, budget_ms=min(factor * options.budget_ms, MAX_BUDGET_MS))
@@ -247,16 +249,17 @@ def given_plan(graph_hash: str, path: str) -> Mapping[str, Any]:
     return entry
 
 
-def _given_plan(subject: Subject, library: _C.Library, cost: _C.CostModel, options: Options) -> Planned:
+def _given_plan(
+    subject: Subject, library: _C.Library, cost: _C.CostModel, path: str, options: SearchOptions
+) -> Planned:
     """Replay the user's plan and price it for this machine."""
-    assert options.plan is not None
     graph, key = subject.program.graph, subject.graph_hash
-    plan = search.Plan.from_dict(given_plan(key, options.plan))
+    plan = search.Plan.from_dict(given_plan(key, path))
     if plan.library_hash != library.hash:
         is_other = load_library(with_generated=not options.generated).hash == plan.library_hash
         raise SearchError(
             "the plan was made with another library",
-            where=options.plan,
+            where=path,
             expected=library.hash,
             got=plan.library_hash,
             todo=f"use generated={not options.generated}" if is_other else "plan anew with this version",
@@ -265,7 +268,7 @@ def _given_plan(subject: Subject, library: _C.Library, cost: _C.CostModel, optio
     if loose and options.numerics == "strict":
         raise SearchError(
             "the plan has steps that change rounding",
-            where=options.plan,
+            where=path,
             expected="numerics='real'",
             got=f"numerics='strict' and {loose[0]}",
         )

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from torchrlopt import _C
 from torchrlopt.errors import SearchError
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +106,9 @@ def _text(given: Any) -> str:
 class Searcher(Protocol):
     """Chooses a sequence of substitutions."""
 
-    def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
+    def search(
+        self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions
+    ) -> Plan:
         """Plan for `graph`; the result never costs more than the original."""
         ...
 
@@ -124,7 +126,9 @@ class ClassicSearcher:
         self._patience = patience
         self._first = first
 
-    def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
+    def search(
+        self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions
+    ) -> Plan:
         """See `Searcher`. Ctrl-C raises KeyboardInterrupt."""
         found = _C.search(
             graph,
@@ -156,12 +160,12 @@ class ClassicSearcher:
         )
 
 
-def make_searcher(options: Options, library: _C.Library) -> Searcher:
+def make_searcher(options: SearchOptions, library: _C.Library) -> Searcher:
     """See `torchrlopt.searcher_table`."""
     return ClassicSearcher()
 
 
-def digest(options: Options) -> str:
+def digest(options: SearchOptions) -> str:
     """See `torchrlopt.searcher_table`; plans depend on the options only."""
     return ""
 
@@ -171,7 +175,7 @@ def graph_hash(graph: _C.Graph) -> str:
     return hashlib.sha256(graph.canonical_text().encode()).hexdigest()
 
 
-def search(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
+def search(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions) -> Plan:
     """Plan with the searcher named in the options.
 
     Args:

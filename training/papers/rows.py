@@ -15,7 +15,7 @@ from torchrlopt import _C, searcher_table
 from torchrlopt.agent import catalogue
 from torchrlopt.agent.networks.two_stage_controller import TwoStageController
 from torchrlopt.machine.profiling import run_times, trace
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import graph_hash
 from torchrlopt.substitutions import load_library
 from training.config import Config
@@ -97,7 +97,7 @@ def training(work: Work, **given: Any) -> Result:
 
 
 def _of_rivals(device: str, **others: Any) -> str:
-    agent = catalogue.digest(Options(searcher="agent"))
+    agent = catalogue.digest(SearchOptions(searcher="agent"))
     prices = priced(executor=EXECUTOR, device=device)
     return f"{prices} {agent} {AGENT_STEPS} {TASO_ALPHA} {SETTINGS} {DRAWN}"
 
@@ -109,15 +109,12 @@ def rivals(work: Work, graph: str, seed: int, taso_steps: int, device: str) -> R
     cost = cost_of(typical_prices(EXECUTOR, device))
     plans: dict[str, Steps] = {}
     for name, steps in (("greedy", 0), ("taso", taso_steps), ("agent", AGENT_STEPS)):
-        options = Options.from_dict(
-            {
-                "searcher": name,
-                "executor": EXECUTOR,
-                "alpha": TASO_ALPHA,
-                "budget_ms": 600_000.0,  # not binding: the limit is in expansions
-                "budget_steps": steps,
-                "on_error": "raise",  # a fallback searcher's plan would not be the agent's
-            }
+        options = SearchOptions(
+            searcher=name,
+            alpha=TASO_ALPHA,
+            budget_ms=600_000.0,  # not binding: the limit is in expansions
+            budget_steps=steps,
+            on_error="raise",  # a fallback searcher's plan would not be the agent's
         )
         searcher = searcher_table.module_of(name).make_searcher(options, library)
         plans[name] = list(searcher.search(first, library, cost, options).steps)

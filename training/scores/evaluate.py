@@ -10,7 +10,7 @@ from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent, Controller, random_control
 from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.search.searcher import AgentSearcher
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan import search
 from training.episodes.random_keys import Purpose
 from training.graphs.curriculum import Sample, sample_graph
@@ -101,8 +101,8 @@ def plans_of(
     return plans
 
 
-def _options(searcher: str, budget_steps: int) -> Options:
-    return Options.from_dict({"searcher": searcher, "budget_ms": MAX_BUDGET_MS, "budget_steps": budget_steps})
+def _options(searcher: str, budget_steps: int) -> SearchOptions:
+    return SearchOptions(searcher=searcher, budget_ms=MAX_BUDGET_MS, budget_steps=budget_steps)
 
 
 def scores_of(plans: Mapping[str, Sequence[search.Plan]]) -> dict[str, Score]:

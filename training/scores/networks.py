@@ -27,7 +27,7 @@ from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.env import OUTCOMES
 from torchrlopt.errors import AgentError
 from torchrlopt.machine.cost import cost_model
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.searcher_table import agent_names
 from torchrlopt.substitutions import load_library
 from training.progress import progress_bar
@@ -104,7 +104,7 @@ def _alone_us(agent: Agent, graph: _C.Graph, library: _C.Library, cost: _C.CostM
 
 
 def _searched_us(agent: Agent, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, limit: int) -> float:
-    options = Options.from_dict({"searcher": "beam", "budget_ms": MAX_BUDGET_MS, "budget_steps": limit})
+    options = SearchOptions(searcher="beam", budget_ms=MAX_BUDGET_MS, budget_steps=limit)
     return AgentSearcher(agent).search(graph, library, cost, options).cost_after_ms * 1000
 
 

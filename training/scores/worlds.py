@@ -17,7 +17,7 @@ from rich.console import Console
 from torchrlopt import _C
 from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.agent.world.latent_controller import LatentController
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import cost_of, typical_prices
@@ -76,7 +76,7 @@ def main(graphs: Annotated[int, typer.Option(min=1, help="From each place.")] = 
     library, cost = load_library(), cost_of(typical_prices())
     found = {}
     for row in _ROWS:
-        agent = checkpoint.load(catalogue.path_of(Options(searcher=row)), library)
+        agent = checkpoint.load(catalogue.path_of(SearchOptions(searcher=row)), library)
         assert isinstance(agent.controller, LatentController)
         found[row] = foretold(agent.controller, library, cost, Config.of_row(row), graphs)
     console = Console()

@@ -13,7 +13,7 @@ from torchrlopt.agent.search.explorer import Explorer, Found, Steps
 from torchrlopt.agent.world.latent_controller import LatentController
 from torchrlopt.env import OUTCOMES
 from torchrlopt.machine.contention import own_time
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 
 MAX_LENGTH = 200  # steps of an episode
 
@@ -35,7 +35,7 @@ class DrawnEpisodes(Explorer):
         graph: _C.Graph,
         library: _C.Library,
         cost: _C.CostModel,
-        options: Options,
+        options: SearchOptions,
     ) -> None:
         self._controller = controller
         self._rows = controller.rows_of(library.names)

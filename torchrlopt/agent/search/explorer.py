@@ -13,7 +13,7 @@ import functools
 from torchrlopt import _C
 from torchrlopt.env import Observer
 from torchrlopt.machine.contention import own_time
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 
 POLISH_SHARE = 0.2  # fraction of the time reserved for greedy at the end
 MAX_STEPS = 10**9  # effectively no limit; an idle episode still counts steps
@@ -79,7 +79,7 @@ class Explorer(abc.ABC):
         graph: _C.Graph,
         library: _C.Library,
         cost: _C.CostModel,
-        options: Options,
+        options: SearchOptions,
         *,
         num_envs: int,
         has_macros: bool,

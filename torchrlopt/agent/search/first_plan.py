@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from torchrlopt import _C
 from torchrlopt.agent.search.explorer import SMALLEST_GAIN
 from torchrlopt.machine.contention import own_time
-from torchrlopt.options import MAX_BUDGET_MS, Options
+from torchrlopt.options import MAX_BUDGET_MS, SearchOptions
 from torchrlopt.plan import search
 from torchrlopt.plan.search import Plan
 
@@ -26,7 +26,7 @@ PATIENCE = 4000
 
 
 def first_plan(
-    begin: float, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options
+    begin: float, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions
 ) -> Plan:
     """Return the cheapest plan of the three searches; ties go to the earliest.
 
@@ -61,7 +61,7 @@ def first_plan(
     return best
 
 
-def greedy_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
+def greedy_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions) -> Plan:
     """Return the greedy plan; it may take `GREEDY_BUDGETS` times the budget."""
     patient = dataclasses.replace(options, budget_ms=min(GREEDY_BUDGETS * options.budget_ms, MAX_BUDGET_MS))
     return _classic("greedy", graph, library, cost, patient)
@@ -73,7 +73,7 @@ def with_beam(
     graph: _C.Graph,
     library: _C.Library,
     cost: _C.CostModel,
-    options: Options,
+    options: SearchOptions,
 ) -> Plan:
     """Return the cheaper of `first` and the result of beam search with the remaining budgets."""
     left = left_of(options, begin, first.expansions)
@@ -89,7 +89,9 @@ def with_beam(
     )
 
 
-def left_of(options: Options, begin: float, expansions: int, share: float = 1.0) -> Options | None:
+def left_of(
+    options: SearchOptions, begin: float, expansions: int, share: float = 1.0
+) -> SearchOptions | None:
     """Return the options with a share of the remaining budgets, or None if nothing remains.
 
     Args:
@@ -110,7 +112,7 @@ def _classic(
     graph: _C.Graph,
     library: _C.Library,
     cost: _C.CostModel,
-    options: Options,
+    options: SearchOptions,
     *,
     patience: int = 0,
     first: Sequence[tuple[str, int]] = (),

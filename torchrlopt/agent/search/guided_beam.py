@@ -14,7 +14,7 @@ from torchrlopt.agent.search.explorer import Explorer, Found, Steps
 from torchrlopt.env import OUTCOMES
 from torchrlopt.errors import RlOptError
 from torchrlopt.machine.contention import own_time
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 
 MIN_ALIKE = 3  # graphs of equal cost to keep: this many, or the beam width if larger
 # Offered steps per slot of the beam: many of them lead to graphs seen before.
@@ -52,7 +52,7 @@ class GuidedBeam(Explorer):
         graph: _C.Graph,
         library: _C.Library,
         cost: _C.CostModel,
-        options: Options,
+        options: SearchOptions,
         value_weight: float,
     ) -> None:
         if guide.num_substitutions != len(library):

@@ -20,7 +20,7 @@ from torchrlopt.agent.search.guided_beam import GuidedBeam
 from torchrlopt.agent.undisturbed_torch import undisturbed_torch
 from torchrlopt.agent.world.latent_controller import LatentController
 from torchrlopt.machine.contention import own_time
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan import search
 from torchrlopt.plan.search import Plan
 
@@ -56,7 +56,9 @@ class AgentSearcher:
         self._name = name
         self._value_weights = tuple(value_weights)
 
-    def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
+    def search(
+        self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions
+    ) -> Plan:
         """Return a plan that costs no more than the greedy plan.
 
         If the networks fail, fall back to the core's beam search, unless `on_error="raise"`.
@@ -104,7 +106,7 @@ class AgentSearcher:
         graph: _C.Graph,
         library: _C.Library,
         cost: _C.CostModel,
-        options: Options,
+        options: SearchOptions,
         first: Plan,
         deadline: float,
     ) -> Found:
@@ -138,7 +140,7 @@ class AgentSearcher:
         graph: _C.Graph,
         library: _C.Library,
         cost: _C.CostModel,
-        options: Options,
+        options: SearchOptions,
         value_weight: float,
     ) -> Explorer:
         controller = self._agent.controller
@@ -150,7 +152,9 @@ class AgentSearcher:
 class SearcherWithoutAgent:
     """Greedy, then beam with the rest of the budget: the fallback if no agent can be loaded."""
 
-    def search(self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: Options) -> Plan:
+    def search(
+        self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions
+    ) -> Plan:
         """See `torchrlopt.plan.search.Searcher`."""
         begin = own_time()
         greedy = greedy_plan(graph, library, cost, options)

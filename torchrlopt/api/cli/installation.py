@@ -15,7 +15,7 @@ from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.api.cli.tables import two_columns
 from torchrlopt.executors import registry
 from torchrlopt.machine.device import describe
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.searcher_table import agent_names
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.substitutions import load_library
@@ -65,13 +65,13 @@ def _executor(row: executor_table.ExecutorRow, devices: list[str]) -> str:
 
 
 def _agent(searcher: str) -> str:
-    path = catalogue.path_of(Options(searcher=searcher))
+    path = catalogue.path_of(SearchOptions(searcher=searcher))
     return str(path) if path.exists() else f"{path} is missing: greedy and beam search instead"
 
 
 def look_at_agent(agent: str) -> dict[str, str]:
     """Return a checkpoint's metadata, by the name of a searcher, or a path."""
-    path = catalogue.path_of(Options(searcher=agent)) if agent in agent_names() else Path(agent)
+    path = catalogue.path_of(SearchOptions(searcher=agent)) if agent in agent_names() else Path(agent)
     return {"file": str(path), **checkpoint.load(path, load_library()).metadata}
 
 

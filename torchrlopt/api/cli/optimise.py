@@ -14,6 +14,7 @@ from torchrlopt.api.cli.models import load_model, of_the_model
 from torchrlopt.api.optimise import optimise, optimise_onnx
 from torchrlopt.api.saved import save
 from torchrlopt.errors import OptionsError
+from torchrlopt.options import flat_options
 from torchrlopt.report import Report
 
 
@@ -55,8 +56,9 @@ def _to_onnx(model: str, out: Path, options: Mapping[str, Any]) -> Report:
 def _to_pt2(model: str, out: Path, options: Mapping[str, Any]) -> Report:
     """The saved program runs without the executor's own kernels, so whether those pay does not matter."""
     module, inputs = load_model(model)
-    is_timed = options.get("measure_plans", 1) != 1
-    chosen = {"executor": executor_table.BASELINE, "measure": is_timed, **options, "on_error": "raise"}
+    given = flat_options(options)
+    is_timed = given.get("measure_plans", 1) != 1
+    chosen = {"executor": executor_table.BASELINE, "measure": is_timed, **given, "on_error": "raise"}
     with of_the_model(module, inputs, model):
         return save(optimise(_module(module, model), inputs, **chosen), out, inputs)
 

@@ -19,7 +19,7 @@ from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.machine.cost import device_model
 from torchrlopt.onnx.writer import write
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions, Options
 from torchrlopt.plan.planning import Planned, facts_of, make_plan, num_operators, profile_for
 from torchrlopt.plan.record import proof_of
 from torchrlopt.report import Journal, Report, Status
@@ -94,9 +94,11 @@ class Explainer:
             planned.plan.found_by,
             report.left_out,
         )
-        return self._with_kernels(view, job, planned, options)
+        return self._with_kernels(view, job, planned, options.lowering)
 
-    def _with_kernels(self, view: ExecutorView, job: Job, planned: Planned, options: Options) -> ExecutorView:
+    def _with_kernels(
+        self, view: ExecutorView, job: Job, planned: Planned, options: LoweringOptions
+    ) -> ExecutorView:
         """Add the kernels of the lowered graph to the view, or the reason why it cannot be lowered."""
         try:
             model = write(dataclasses.replace(job.program, graph=planned.graph))

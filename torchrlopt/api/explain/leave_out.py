@@ -32,15 +32,17 @@ def left_out(job: Job, prices: _C.CostModel, report: Report, options: Options) -
     Raises:
         RlOptError: a graph cannot be built.
     """
-    library = load_library(with_generated=options.generated)
-    greedy = options.with_searcher("greedy")
+    library = load_library(with_generated=options.search.generated)
+    greedy = dataclasses.replace(options, search=options.search.with_searcher("greedy"))
     whole, whole_ms = _built(job, library, prices, greedy)
     found = []
     for group in report.step_groups():
         names = [name for name in library.names if meaning_of(library.family(name)) != group.meaning]
         without, without_ms = _built(job, subset_of(library, names), prices, greedy)
         settle = registry.row(options.executor).needs_settling
-        timed = timing.measure(whole, without, job.traced.own_inputs, options.measure_ms, 0.0, settle=settle)
+        timed = timing.measure(
+            whole, without, job.traced.own_inputs, options.timing.measure_ms, 0.0, settle=settle
+        )
         more_ms = timed.after_ms - timed.before_ms
         spread_ms = timed.spread * timed.before_ms
         found.append(LeftOut(group.meaning, without_ms - whole_ms, more_ms, spread_ms))
@@ -50,7 +52,7 @@ def left_out(job: Job, prices: _C.CostModel, report: Report, options: Options) -
 def _built(job: Job, library: _C.Library, prices: _C.CostModel, options: Options) -> tuple[Lowered, float]:
     """Build greedy's plan with a library; return the callable, and its predicted time in milliseconds."""
     graph = job.program.graph
-    plan = search.search(graph, library, prices, options)
+    plan = search.search(graph, library, prices, options.search)
     planned = search.replay(graph, library, plan)
     model = write(dataclasses.replace(job.program, graph=planned))
-    return registry.get(options.executor).lower(model, job.captured, options), plan.cost_after_ms
+    return registry.get(options.executor).lower(model, job.captured, options.lowering), plan.cost_after_ms

@@ -56,7 +56,7 @@ def repro_of(
     except Exception as other:  # noqa: BLE001  # the failure that is reported must not be another one
         fallback.log_traceback(other)
         return None
-    folder = folder_for_all(options.repro_dir)
+    folder = folder_for_all(options.debug.repro_dir)
     if folder is not None:
         try:
             place = repro.write(folder / repro.name)
@@ -77,19 +77,19 @@ def _repro(
 ) -> Repro:
     found = signatures(module, inputs, static)
     files = {"graph.txt": module.print_readable(print_output=False, include_stride=True, include_device=True)}
-    given = _plan_text(options, report)
+    given = _plan_text(options.plan, report)
     if given is not None:
         files[_PLAN] = given
-    chosen = dataclasses.asdict(dataclasses.replace(options, plan=None)) | _OWN
+    chosen = dataclasses.replace(options, plan=None).as_dict() | _OWN
     if given is not None and options.plan is None:
         chosen["executor"] = report.plans[-1]["executor"]
-    plain = dataclasses.asdict(Options())
+    plain = Options().as_dict()
     settings = {name: value for name, value in chosen.items() if value != plain[name]}
     files["repro.py"] = _program(module, found, settings, given is not None, options.plan is not None, error)
     files["traceback.txt"] = "".join(traceback.format_exception(error))
     about = {
         "failure": {"type": type(error).__name__, "message": described(error)},
-        "options": dataclasses.asdict(options),
+        "options": options.as_dict(),
         "versions": _versions(),
         "inputs": [dataclasses.asdict(each) for each in found],
     }
@@ -98,10 +98,10 @@ def _repro(
     return Repro(name, files)
 
 
-def _plan_text(options: Options, report: Report) -> str | None:
+def _plan_text(given: str | None, report: Report) -> str | None:
     """Return the plan that was made before the failure, or the user's own; None if there is none."""
-    if options.plan is not None:
-        path = Path(options.plan)
+    if given is not None:
+        path = Path(given)
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
     return report.plan.text() if report.plans else None
 

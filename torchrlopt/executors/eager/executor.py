@@ -20,7 +20,7 @@ from torchrlopt.executors.lowering.onnx_to_aten import lower_captured, lower_mod
 from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 from torchrlopt.executors.weights.static_part import static_inputs
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions
 from torchrlopt.torch_private.modes import without_dispatch_modes
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ class EagerExecutor:
 
     name = "eager"
 
-    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
+    def refusals(self, model: onnx_ir.Model, captured: Captured, options: LoweringOptions) -> Refusals:
         """See `Executor.refusals`. None: operators without an ONNX equivalent run as in the original."""
         return {}
 
-    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
+    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: LoweringOptions) -> Lowered:
         """Build the callable; see `Executor.lower`.
 
         Raises:
@@ -52,7 +52,7 @@ class EagerExecutor:
             return assemble(module, static, options)
 
 
-def assemble(module: fx.GraphModule, static: Collection[str], options: Options) -> EagerCallable:
+def assemble(module: fx.GraphModule, static: Collection[str], options: LoweringOptions) -> EagerCallable:
     """Run all passes on a lowered graph and return the callable.
 
     Args:

@@ -39,7 +39,7 @@ from torchrlopt.torch_private.modes import without_dispatch_modes
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
-    from torchrlopt.options import Options
+    from torchrlopt.options import LoweringOptions
 
 
 _CPU = torch.device("cpu")
@@ -223,17 +223,17 @@ class SessionExecutor:
         self.name = runtime.package
         self._runtime = runtime
 
-    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
+    def refusals(self, model: onnx_ir.Model, captured: Captured, options: LoweringOptions) -> Refusals:
         """See `Executor.refusals`."""
         return self._runtime.refusals(model, options.cache)
 
-    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
+    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: LoweringOptions) -> Lowered:
         """Build the callable; see `lower_to_session`."""
         return lower_to_session(model, captured, options, self._runtime)
 
 
 def lower_to_session(
-    model: onnx_ir.Model, captured: Captured | None, options: Options, runtime: Runtime
+    model: onnx_ir.Model, captured: Captured | None, options: LoweringOptions, runtime: Runtime
 ) -> SessionCallable:
     """Build the callable of an executor that runs sessions; see `Executor.lower`.
 
@@ -287,7 +287,7 @@ class SessionCallable:
         self,
         model: onnx_ir.Model,
         captured: Captured,
-        options: Options,
+        options: LoweringOptions,
         runtime: Runtime,
         bounds: Mapping[str, Bounds],
     ) -> None:

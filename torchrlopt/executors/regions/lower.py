@@ -22,7 +22,7 @@ from torchrlopt.executors.regions.cut import Cut, Prices
 from torchrlopt.executors.registry import Executor, Lowered, Refusals
 from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.onnx.opsets import ATEN_DOMAIN
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions
 from torchrlopt.report import Part
 from torchrlopt.torch_private.modes import without_dispatch_modes
 
@@ -37,7 +37,7 @@ def lower(
     executor: Executor,
     model: onnx_ir.Model,
     captured: Captured | None,
-    options: Options,
+    options: LoweringOptions,
     prices: Callable[[], Prices],
 ) -> Lowered:
     """Build the callable of a graph, in regions if the executor does not support all of it.
@@ -79,7 +79,7 @@ def _in_regions(
     executor: Executor,
     model: onnx_ir.Model,
     captured: Captured,
-    options: Options,
+    options: LoweringOptions,
     refused: Refusals,
     prices: Prices,
 ) -> RegionsCallable:

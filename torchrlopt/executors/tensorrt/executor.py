@@ -20,7 +20,7 @@ from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.tensorrt.files import EngineFiles
 from torchrlopt.executors.tensorrt.model import Prepared, TensorRtOptions, prepare, refusals, refused_by
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.torch_private.modes import without_dispatch_modes
 
@@ -34,7 +34,7 @@ class TensorRtExecutor:
 
     name = "tensorrt"
 
-    def refusals(self, model: onnx_ir.Model, captured: Captured, options: Options) -> Refusals:
+    def refusals(self, model: onnx_ir.Model, captured: Captured, options: LoweringOptions) -> Refusals:
         """See `Executor.refusals`."""
         found = refusals(model)
         if found:
@@ -48,7 +48,7 @@ class TensorRtExecutor:
         with without_dispatch_modes():
             return refused_by(lambda prepared: parse(prepared, device), model, captured, options, device)
 
-    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: Options) -> Lowered:
+    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: LoweringOptions) -> Lowered:
         """Build the callable; see `Executor.lower`. The engine itself is built in the first call.
 
         Raises:
@@ -112,7 +112,7 @@ class TensorRtCallable:
         maker: EngineMaker,
         captured: Captured,
         constants: dict[str, torch.Tensor],
-        options: Options,
+        options: LoweringOptions,
         fallback: Lowered | None,
     ) -> None:
         position = positions(captured)

@@ -27,7 +27,7 @@ from torchrlopt.onnx import opsets
 from torchrlopt.onnx.older_opset import lower_opset
 from torchrlopt.onnx.standard import standardise
 from torchrlopt.ops.onnx_types import torch_dtype
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
@@ -55,7 +55,7 @@ class TensorRtOptions:
     optimization_level: int | None = None
 
     @classmethod
-    def of(cls, options: Options) -> TensorRtOptions:
+    def of(cls, options: LoweringOptions) -> TensorRtOptions:
         """Read the settings from the user's options.
 
         Raises:
@@ -150,7 +150,7 @@ def refusals(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
 
 
 def refused_by(
-    parse: Parse, model: onnx_ir.Model, captured: Captured, options: Options, device: torch.device
+    parse: Parse, model: onnx_ir.Model, captured: Captured, options: LoweringOptions, device: torch.device
 ) -> dict[onnx_ir.Node, str]:
     """The nodes that TensorRT's parser rejects, with its reasons.
 
@@ -198,7 +198,7 @@ def zeros_for(prepared: Prepared) -> dict[str, torch.Tensor]:
 def prepare(
     model: onnx_ir.Model,
     captured: Captured,
-    options: Options,
+    options: LoweringOptions,
     device: torch.device,
     max_factor: float = 4.0,
     opset: int = opsets.TENSORRT,

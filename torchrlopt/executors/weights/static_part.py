@@ -16,7 +16,7 @@ from torchrlopt.executors.lowering.fx_values import is_pure
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
-    from torchrlopt.options import Options
+    from torchrlopt.options import LoweringOptions
 
 Node = TypeVar("Node", bound=Hashable)
 Value = TypeVar("Value", bound=Hashable)
@@ -81,7 +81,7 @@ def crossing(
     ]
 
 
-def static_inputs(captured: Captured, options: Options) -> frozenset[str]:
+def static_inputs(captured: Captured, options: LoweringOptions) -> frozenset[str]:
     """Names of the inputs that an executor may precompute from: none with live weights."""
     return captured.static_inputs if options.weights != "live" else frozenset()
 

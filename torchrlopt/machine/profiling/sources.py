@@ -16,7 +16,7 @@ from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.writer import fresh_prefix, node_name, write
-from torchrlopt.options import Options
+from torchrlopt.options import LoweringOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Source:
             LoweringError: the executor cannot run it.
         """
         model = write(dataclasses.replace(self.program, graph=graph))
-        return registry.get(executor).lower(model, self.job.captured, Options(executor=executor))
+        return registry.get(executor).lower(model, self.job.captured, LoweringOptions())
 
     def node_ids(self, graph: _C.Graph) -> dict[str, int]:
         """Return node ids by their names in the written model."""
