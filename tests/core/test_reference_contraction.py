@@ -1,4 +1,4 @@
-"""Products, convolutions, attention: csrc/tools/reference/{contraction,convolution,attention}.cpp."""
+"""Products, convolutions, attention: csrc/tools/reference/{contraction,windows,attention}.cpp."""
 
 from __future__ import annotations
 

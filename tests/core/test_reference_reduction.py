@@ -1,4 +1,4 @@
-"""Reductions, pools, resizing, normalisations: csrc/tools/reference/{reduction,pool,normalisation}.cpp."""
+"""Reductions, pools, resizing, normalisations: csrc/tools/reference/{reduction,windows,resize,normalisation}.cpp."""
 
 from __future__ import annotations
 

@@ -9,41 +9,36 @@ namespace {
 /// out = function(a, b), broadcast; `out` may not be `a` or `b`.
 template <class T, class R, class F>
 void zip(const RefTensor& a, const RefTensor& b, const Sizes& shape, std::vector<R>& out, F function) {
-  const auto& left = data<T>(a);
-  const auto& right = data<T>(b);
+  const auto &left = data<T>(a), &right = data<T>(b);
   out.resize(static_cast<size_t>(count(shape)));
   if (a.dims == b.dims && a.dims == shape) {
     for (size_t i = 0; i < out.size(); ++i) out[i] = function(left[i], right[i]);
     return;
   }
-  for_each_index<2>(shape, {broadcast_strides(a.dims, shape), broadcast_strides(b.dims, shape)},
-                    [&](int64_t i, const std::array<int64_t, 2>& at) {
-                      out[static_cast<size_t>(i)] =
-                          function(left[static_cast<size_t>(at[0])], right[static_cast<size_t>(at[1])]);
-                    });
+  for_each_index<2>(
+      shape, {broadcast_strides(a.dims, shape), broadcast_strides(b.dims, shape)},
+      [&](int64_t i, const std::array<int64_t, 2>& at) { out[i] = function(left[at[0]], right[at[1]]); });
 }
 
 /// For two operands.
 template <class A, auto kFunction>
-bool binary(const Call& call) {
+void binary(const Call& call) {
   using T = typename A::T;
   zip<T>(*call.in[0], *call.in[1], call.out[0].dims, data<T>(call.out[0]),
          [](T a, T b) { return kFunction(a, b); });
-  return true;
 }
 
 /// Operands of the algebra, bool result.
 template <class A, auto kFunction>
-bool compare(const Call& call) {
+void compare(const Call& call) {
   using T = typename A::T;
   zip<T>(*call.in[0], *call.in[1], call.out[0].dims, call.out[0].ints,
          [](T a, T b) { return kFunction(a, b) ? 1 : 0; });
-  return true;
 }
 
 /// Left fold over all operands.
 template <class A, auto kFunction>
-bool fold(const Call& call) {
+void fold(const Call& call) {
   using T = typename A::T;
   RefTensor& out = call.out[0];
   RefTensor sum = *call.in[0];
@@ -54,41 +49,35 @@ bool fold(const Call& call) {
     sum = std::move(next);
   }
   data<T>(out) = std::move(data<T>(sum));
-  return true;
 }
 
 template <class A>
-bool mean(const Call& call) {
+void mean(const Call& call) {
   fold<A, A::add>(call);
   const Divider<A> by_count(A::from_int(static_cast<int64_t>(call.in.size())));
   for (auto& value : data<typename A::T>(call.out[0])) value = by_count(value);
-  return true;
 }
 
 template <class A>
-bool remainder(const Call& call) {
-  return call.node.attr_int("fmod") != 0
-             ? binary<A, [](typename A::T a, typename A::T b) { return A::mod(a, b, true); }>(call)
-             : binary<A, [](typename A::T a, typename A::T b) { return A::mod(a, b, false); }>(call);
+void remainder(const Call& call) {
+  using T = typename A::T;
+  return call.node.attr_int("fmod") != 0 ? binary<A, [](T a, T b) { return A::mod(a, b, true); }>(call)
+                                         : binary<A, [](T a, T b) { return A::mod(a, b, false); }>(call);
 }
 
 /// `condition` is bool; the algebra is that of the other operands.
 template <class A>
-bool where(const Call& call) {
+void where(const Call& call) {
   using T = typename A::T;
   const Sizes& shape = call.out[0].dims;
   const auto& condition = call.in[0]->ints;
-  const auto& yes = data<T>(*call.in[1]);
-  const auto& no = data<T>(*call.in[2]);
-  auto& out = data<T>(call.out[0]);
-  out.resize(static_cast<size_t>(count(shape)));
+  const auto &yes = call.operand<T>(1), &no = call.operand<T>(2);
+  auto& out = call.result<T>();
   const auto strides = [&](size_t i) { return broadcast_strides(call.in[i]->dims, shape); };
-  for_each_index<3>(
-      shape, {strides(0), strides(1), strides(2)}, [&](int64_t i, const std::array<int64_t, 3>& at) {
-        const bool take = condition[static_cast<size_t>(at[0])] != 0;
-        out[static_cast<size_t>(i)] = take ? yes[static_cast<size_t>(at[1])] : no[static_cast<size_t>(at[2])];
-      });
-  return true;
+  for_each_index<3>(shape, {strides(0), strides(1), strides(2)},
+                    [&](int64_t i, const std::array<int64_t, 3>& at) {
+                      out[i] = condition[at[0]] != 0 ? yes[at[1]] : no[at[2]];
+                    });
 }
 
 /// Shifts of at least the width give 0; operands are unsigned.
@@ -98,28 +87,22 @@ int64_t shift(int64_t value, int64_t bits, bool left, int width) {
   return static_cast<int64_t>(left ? number << bits : number >> bits);
 }
 
-template <class A>
-bool bit_shift(const Call& call) {
-  if constexpr (std::is_same_v<A, IntAlgebra>) {
-    const bool left = call.node.attr_string("direction") == "LEFT";
-    const int width = 8 * dtype_bytes(call.in_dtypes[0]);
-    zip<int64_t>(*call.in[0], *call.in[1], call.out[0].dims, call.out[0].ints,
-                 [=](int64_t a, int64_t b) { return shift(a, b, left, width); });
-    return true;
-  }
-  return false;
-}
-
-/// For integers and bool only.
-template <class A, auto kFunction>
-bool bits(const Call& call) {
-  if constexpr (std::is_same_v<A, IntAlgebra>) return binary<A, kFunction>(call);
-  return false;
+void bit_shift(const Call& call) {
+  const bool left = call.node.attr_string("direction") == "LEFT";
+  const int width = 8 * dtype_bytes(call.in_dtypes[0]);
+  zip<int64_t>(*call.in[0], *call.in[1], call.out[0].dims, call.out[0].ints,
+               [=](int64_t a, int64_t b) { return shift(a, b, left, width); });
 }
 
 int64_t bit_and(int64_t a, int64_t b) { return a & b; }
 int64_t bit_or(int64_t a, int64_t b) { return a | b; }
 int64_t bit_xor(int64_t a, int64_t b) { return a ^ b; }
+
+/// For integers and bool only.
+template <class A, auto kFunction>
+constexpr Kernel bits = std::is_same_v<A, IntAlgebra> ? binary<IntAlgebra, kFunction> : nullptr;
+
+}  // namespace
 
 /// One row per operator.
 template <class A>
@@ -140,7 +123,7 @@ std::vector<KernelRow> broadcast_rows() {
       {Op::BitwiseAnd, bits<A, bit_and>},
       {Op::BitwiseOr, bits<A, bit_or>},
       {Op::BitwiseXor, bits<A, bit_xor>},
-      {Op::BitShift, bit_shift<A>},
+      {Op::BitShift, std::is_same_v<A, IntAlgebra> ? bit_shift : nullptr},
       {Op::Equal, compare<A, [](T a, T b) { return a == b; }>},
       {Op::Less, compare<A, A::less>},
       {Op::LessOrEqual, compare<A, [](T a, T b) { return A::less(a, b) || a == b; }>},
@@ -154,16 +137,6 @@ std::vector<KernelRow> broadcast_rows() {
   };
 }
 
-}  // namespace
-
-template <class A>
-bool eval_broadcast(const Call& call) {
-  static const KernelTable table = make_table(broadcast_rows<A>());
-  return run_kernel(table, call);
-}
-
-template bool eval_broadcast<RealAlgebra>(const Call&);
-template bool eval_broadcast<FieldAlgebra>(const Call&);
-template bool eval_broadcast<IntAlgebra>(const Call&);
+RLOPT_INSTANTIATE(broadcast_rows)
 
 }  // namespace rlopt

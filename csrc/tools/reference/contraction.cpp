@@ -7,9 +7,8 @@ namespace rlopt {
 
 namespace {
 
-/// Start and strides of a matrix.
+/// Strides of a matrix.
 struct MatrixView {
-  int64_t offset = 0;
   int64_t row_stride = 0;
   int64_t column_stride = 0;
 };
@@ -20,11 +19,9 @@ void multiply(const typename A::T* a, MatrixView left, const typename A::T* b, M
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {
       typename A::Accumulator sum{};
-      const auto* x = a + left.offset + i * left.row_stride;
-      const auto* y = b + right.offset + j * right.column_stride;
-      for (int64_t k = 0; k < depth; ++k) {
+      const auto *x = a + i * left.row_stride, *y = b + j * right.column_stride;
+      for (int64_t k = 0; k < depth; ++k)
         A::accumulate(sum, x[k * left.column_stride], y[k * right.row_stride]);
-      }
       out[i * columns + j] = A::finish(sum);
     }
   }
@@ -34,68 +31,53 @@ void multiply(const typename A::T* a, MatrixView left, const typename A::T* b, M
 template <class A>
 void add_broadcast(std::vector<typename A::T>& values, const Sizes& shape, const RefTensor& term) {
   const auto& terms = data<typename A::T>(term);
-  for_each_index<1>(shape, {broadcast_strides(term.dims, shape)},
-                    [&](int64_t i, const std::array<int64_t, 1>& at) {
-                      auto& value = values[static_cast<size_t>(i)];
-                      value = A::add(value, terms[static_cast<size_t>(at[0])]);
-                    });
+  for_each_index<1>(
+      shape, {broadcast_strides(term.dims, shape)},
+      [&](int64_t i, const std::array<int64_t, 1>& at) { values[i] = A::add(values[i], terms[at[0]]); });
 }
 
 template <class A>
-bool matmul(const Call& call) {
+void matmul(const Call& call) {
   using T = typename A::T;
-  Sizes a = call.in[0]->dims;
-  Sizes b = call.in[1]->dims;
+  Sizes a = call.in[0]->dims, b = call.in[1]->dims;
   // A vector on the left is a row, on the right a column.
   if (a.size() == 1) a.insert(a.begin(), 1);
   if (b.size() == 1) b.push_back(1);
-  const Sizes a_batch(a.begin(), a.end() - 2);
-  const Sizes b_batch(b.begin(), b.end() - 2);
-  const int64_t rows = a[a.size() - 2];
-  const int64_t depth = a.back();
-  const int64_t columns = b.back();
+  const Sizes a_batch(a.begin(), a.end() - 2), b_batch(b.begin(), b.end() - 2);
+  const int64_t rows = a[a.size() - 2], depth = a.back(), columns = b.back();
   const Sizes& shape = call.out[0].dims;
-  const size_t batch_rank = std::max(a_batch.size(), b_batch.size());
-  const Sizes batch(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(batch_rank));
-  auto& out = data<T>(call.out[0]);
-  out.resize(static_cast<size_t>(count(shape)));
-  const T* left = data<T>(*call.in[0]).data();
-  const T* right = data<T>(*call.in[1]).data();
+  const auto batch_rank = static_cast<std::ptrdiff_t>(std::max(a_batch.size(), b_batch.size()));
+  const Sizes batch(shape.begin(), shape.begin() + batch_rank);
+  auto& out = call.result<T>();
+  const T *left = call.operand<T>(0).data(), *right = call.operand<T>(1).data();
   for_each_index<2>(batch, {broadcast_strides(a_batch, batch), broadcast_strides(b_batch, batch)},
                     [&](int64_t i, const std::array<int64_t, 2>& at) {
-                      multiply<A>(left, {at[0] * rows * depth, depth, 1}, right,
-                                  {at[1] * depth * columns, columns, 1}, rows, depth, columns,
-                                  out.data() + i * rows * columns);
+                      multiply<A>(left + at[0] * rows * depth, {depth, 1}, right + at[1] * depth * columns,
+                                  {columns, 1}, rows, depth, columns, out.data() + i * rows * columns);
                     });
   if (call.node.op == Op::FusedMatMul) {
-    if (call.has(2)) add_broadcast<A>(out, shape, *call.in[2]);
-    if (call.has(3)) add_broadcast<A>(out, shape, *call.in[3]);
+    for (const size_t i : {2, 3})
+      if (call.has(i)) add_broadcast<A>(out, shape, *call.in[i]);
     activate<A>(call.node, out);
   }
-  return true;
 }
 
 template <class A>
-bool gemm(const Call& call) {
+void gemm(const Call& call) {
   using T = typename A::T;
-  const Sizes& a = call.in[0]->dims;
-  const Sizes& b = call.in[1]->dims;
-  const bool flip_a = call.node.attr_int("transA") != 0;
-  const bool flip_b = call.node.attr_int("transB") != 0;
-  const Sizes& shape = call.out[0].dims;
-  auto& out = data<T>(call.out[0]);
-  out.resize(static_cast<size_t>(count(shape)));
-  multiply<A>(data<T>(*call.in[0]).data(), flip_a ? MatrixView{0, 1, a[1]} : MatrixView{0, a[1], 1},
-              data<T>(*call.in[1]).data(), flip_b ? MatrixView{0, 1, b[1]} : MatrixView{0, b[1], 1}, shape[0],
+  const Sizes &a = call.in[0]->dims, &b = call.in[1]->dims, &shape = call.out[0].dims;
+  const bool flip_a = call.node.attr_int("transA") != 0, flip_b = call.node.attr_int("transB") != 0;
+  auto& out = call.result<T>();
+  multiply<A>(call.operand<T>(0).data(), flip_a ? MatrixView{1, a[1]} : MatrixView{a[1], 1},
+              call.operand<T>(1).data(), flip_b ? MatrixView{1, b[1]} : MatrixView{b[1], 1}, shape[0],
               flip_a ? a[0] : a[1], shape[1], out.data());
   const T alpha = A::from_double(call.node.attr_float("alpha"));
   for (T& value : out) value = A::mul(alpha, value);
-  if (!call.has(2)) return true;
+  if (!call.has(2)) return;
   RefTensor term = *call.in[2];
   const T beta = A::from_double(call.node.attr_float("beta"));
   for (T& value : data<T>(term)) value = A::mul(beta, value);
   add_broadcast<A>(out, shape, term);
-  return true;
 }
 
 /// Strides of one operand for a loop over labels; an axis of size 1 is broadcast.
@@ -111,7 +93,7 @@ Sizes label_strides(const RefTensor& operand, const std::vector<int>& labels, co
 }
 
 template <class A>
-bool einsum(const Call& call) {
+void einsum(const Call& call) {
   using T = typename A::T;
   std::vector<int> ranks;
   for (const RefTensor* operand : call.in) ranks.push_back(static_cast<int>(operand->dims.size()));
@@ -123,30 +105,24 @@ bool einsum(const Call& call) {
     if (std::find(einsum.output.begin(), einsum.output.end(), label) == einsum.output.end())
       inner.push_back(label);
   }
-  const auto sizes_of = [&](const std::vector<int>& loop) {
-    Sizes sizes(loop.size(), 1);
-    for (size_t axis = 0; axis < loop.size(); ++axis) {
-      for (size_t i = 0; i < call.in.size(); ++i) {
-        for (size_t k = 0; k < einsum.inputs[i].size(); ++k) {
-          if (einsum.inputs[i][k] == loop[axis] && call.in[i]->dims[k] != 1)
-            sizes[axis] = call.in[i]->dims[k];
-        }
-      }
-    }
-    return sizes;
+  Sizes sizes(static_cast<size_t>(einsum.num_labels), 1);
+  for (size_t i = 0; i < call.in.size(); ++i) {
+    for (size_t k = 0; k < einsum.inputs[i].size(); ++k)
+      if (call.in[i]->dims[k] != 1) sizes[einsum.inputs[i][k]] = call.in[i]->dims[k];
+  }
+  const auto offsets_of = [&](size_t operand, const std::vector<int>& loop) {
+    Sizes dims;
+    for (const int label : loop) dims.push_back(sizes[label]);
+    return all_offsets(dims, label_strides(*call.in[operand], einsum.inputs[operand], loop));
   };
-  std::vector<Sizes> outer_offsets;
-  std::vector<Sizes> inner_offsets;
+  std::vector<Sizes> outer_offsets, inner_offsets;
   std::vector<const T*> operands;
   for (size_t i = 0; i < call.in.size(); ++i) {
-    outer_offsets.push_back(
-        all_offsets(sizes_of(einsum.output), label_strides(*call.in[i], einsum.inputs[i], einsum.output)));
-    inner_offsets.push_back(
-        all_offsets(sizes_of(inner), label_strides(*call.in[i], einsum.inputs[i], inner)));
-    operands.push_back(data<T>(*call.in[i]).data());
+    outer_offsets.push_back(offsets_of(i, einsum.output));
+    inner_offsets.push_back(offsets_of(i, inner));
+    operands.push_back(call.operand<T>(i).data());
   }
-  auto& out = data<T>(call.out[0]);
-  out.resize(static_cast<size_t>(count(call.out[0].dims)));
+  auto& out = call.result<T>();
   for (size_t o = 0; o < out.size(); ++o) {
     typename A::Accumulator sum{};
     for (size_t k = 0; k < inner_offsets[0].size(); ++k) {
@@ -158,28 +134,16 @@ bool einsum(const Call& call) {
     }
     out[o] = A::finish(sum);
   }
-  return true;
 }
 
 }  // namespace
 
 template <class A>
-bool eval_contraction(const Call& call) {
-  switch (call.node.op) {
-    case Op::MatMul:
-    case Op::FusedMatMul:
-      return matmul<A>(call);
-    case Op::Gemm:
-      return gemm<A>(call);
-    case Op::Einsum:
-      return einsum<A>(call);
-    default:
-      return false;
-  }
+std::vector<KernelRow> contraction_rows() {
+  return {
+      {Op::MatMul, matmul<A>}, {Op::FusedMatMul, matmul<A>}, {Op::Gemm, gemm<A>}, {Op::Einsum, einsum<A>}};
 }
 
-template bool eval_contraction<RealAlgebra>(const Call&);
-template bool eval_contraction<FieldAlgebra>(const Call&);
-template bool eval_contraction<IntAlgebra>(const Call&);
+RLOPT_INSTANTIATE(contraction_rows)
 
 }  // namespace rlopt

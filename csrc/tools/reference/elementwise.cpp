@@ -8,27 +8,23 @@ namespace {
 
 /// Applies `function` to each element.
 template <class A, class F>
-bool map(const Call& call, F function) {
-  const auto& x = data<typename A::T>(*call.in[0]);
-  auto& y = data<typename A::T>(call.out[0]);
-  y.resize(x.size());
+void map(const Call& call, F function) {
+  const auto& x = call.operand<typename A::T>();
+  auto& y = call.result<typename A::T>();
   for (size_t i = 0; i < x.size(); ++i) y[i] = function(x[i]);
-  return true;
 }
 
 /// Real operand, bool result.
 template <class A, class F>
-bool test(const Call& call, F predicate) {
-  const auto& x = data<typename A::T>(*call.in[0]);
-  auto& y = call.out[0].ints;
-  y.resize(x.size());
+void test(const Call& call, F predicate) {
+  const auto& x = call.operand<typename A::T>();
+  auto& y = call.result<int64_t>();
   for (size_t i = 0; i < x.size(); ++i) y[i] = predicate(x[i]) ? 1 : 0;
-  return true;
 }
 
 /// A function of an element and of the operator's float attributes, in the order of its schema.
 template <class A, auto kFunction>
-bool unary(const Call& call) {
+void unary(const Call& call) {
   using T = typename A::T;
   std::array<T, 2> numbers{};
   size_t count = 0;
@@ -46,14 +42,14 @@ bool unary(const Call& call) {
 }
 
 template <class A>
-bool gelu(const Call& call) {
+void gelu(const Call& call) {
   using F = Functions<A>;
   return call.node.attr_string("approximate") == "tanh" ? unary<A, F::gelu_tanh>(call)
                                                         : unary<A, F::gelu>(call);
 }
 
 template <class A>
-bool is_infinite(const Call& call) {
+void is_infinite(const Call& call) {
   using T = typename A::T;
   const bool negative = call.node.attr_int("detect_negative") != 0;
   const bool positive = call.node.attr_int("detect_positive") != 0;
@@ -63,7 +59,7 @@ bool is_infinite(const Call& call) {
 }
 
 template <class A>
-bool is_nan(const Call& call) {
+void is_nan(const Call& call) {
   return test<A>(call, [](typename A::T x) { return A::is_nan(x); });
 }
 
@@ -75,16 +71,16 @@ typename A::T shrink(typename A::T x, typename A::T lambd, typename A::T bias) {
 }
 
 template <class A>
-bool logical_not(const Call& call) {
+void logical_not(const Call& call) {
   using T = typename A::T;
   return test<A>(call, [](T x) { return x == T(0); });
 }
 
-template <class A>
-bool bitwise_not(const Call& call) {
-  if constexpr (std::is_same_v<A, IntAlgebra>) return map<A>(call, [](int64_t x) { return ~x; });
-  return false;
+void bitwise_not(const Call& call) {
+  map<IntAlgebra>(call, [](int64_t x) { return ~x; });
 }
+
+}  // namespace
 
 /// One row per operator.
 template <class A>
@@ -99,7 +95,7 @@ std::vector<KernelRow> elementwise_rows() {
       {Op::Asinh, unary<A, A::asinh>},
       {Op::Atan, unary<A, A::atan>},
       {Op::Atanh, unary<A, A::atanh>},
-      {Op::BitwiseNot, bitwise_not<A>},
+      {Op::BitwiseNot, std::is_same_v<A, IntAlgebra> ? bitwise_not : nullptr},
       {Op::Ceil, unary<A, A::ceil>},
       {Op::Celu, unary<A, F::celu>},
       {Op::Clip, unary<A, F::clip>},
@@ -139,14 +135,6 @@ std::vector<KernelRow> elementwise_rows() {
   };
 }
 
-}  // namespace
-
-template <class A>
-bool eval_elementwise(const Call& call) {
-  static const KernelTable table = make_table(elementwise_rows<A>());
-  return run_kernel(table, call);
-}
-
 template <class A>
 void activate(const Node& node, std::vector<typename A::T>& values) {
   using T = typename A::T;
@@ -175,9 +163,7 @@ void activate(const Node& node, std::vector<typename A::T>& values) {
   throw TypeError(node.info().name + ": expected the name of an activation, got \"" + name + "\"");
 }
 
-template bool eval_elementwise<RealAlgebra>(const Call&);
-template bool eval_elementwise<FieldAlgebra>(const Call&);
-template bool eval_elementwise<IntAlgebra>(const Call&);
+RLOPT_INSTANTIATE(elementwise_rows)
 template void activate<RealAlgebra>(const Node&, std::vector<double>&);
 template void activate<FieldAlgebra>(const Node&, std::vector<int64_t>&);
 template void activate<IntAlgebra>(const Node&, std::vector<int64_t>&);

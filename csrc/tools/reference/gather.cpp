@@ -15,24 +15,17 @@ int64_t checked_index(const Call& call, int64_t index, int64_t size) {
 }
 
 template <class T>
-bool gather(const Call& call) {
+void gather(const Call& call) {
   const Sizes& dims = call.in[0]->dims;
-  const size_t axis = call.axis(dims.size());
-  int64_t outer = 1;
-  int64_t inner = 1;
-  for (size_t i = 0; i < dims.size(); ++i) {
-    if (i < axis) outer *= dims[i];
-    if (i > axis) inner *= dims[i];
-  }
-  const auto& x = data<T>(*call.in[0]);
+  const Rows rows(dims, call.axis(dims.size()));
+  const auto& x = call.operand<T>();
   auto& out = data<T>(call.out[0]);
-  for (int64_t o = 0; o < outer; ++o) {
+  for (int64_t o = 0; o < rows.outer; ++o) {
     for (const int64_t index : call.in[1]->ints) {
-      const auto from = x.begin() + (o * dims[axis] + checked_index(call, index, dims[axis])) * inner;
-      out.insert(out.end(), from, from + inner);
+      const auto from = x.begin() + (o * rows.n + checked_index(call, index, rows.n)) * rows.inner;
+      out.insert(out.end(), from, from + rows.inner);
     }
   }
-  return true;
 }
 
 /// For each element i of the indices (operand 1), its position in operand 0.
@@ -78,24 +71,20 @@ int64_t slice_size(const Call& call, size_t batch) {
 }
 
 template <class T>
-bool gather_elements(const Call& call) {
-  const auto& x = data<T>(*call.in[0]);
-  for (const int64_t position : element_positions(call)) {
-    data<T>(call.out[0]).push_back(x[static_cast<size_t>(position)]);
-  }
-  return true;
+void gather_elements(const Call& call) {
+  for (const int64_t position : element_positions(call))
+    data<T>(call.out[0]).push_back(call.operand<T>()[position]);
 }
 
 template <class T>
-bool gather_nd(const Call& call) {
+void gather_nd(const Call& call) {
   const auto batch = static_cast<size_t>(call.node.attr_int("batch_dims"));
-  const auto& x = data<T>(*call.in[0]);
+  const auto& x = call.operand<T>();
   auto& out = data<T>(call.out[0]);
   const int64_t size = slice_size(call, batch);
   for (const int64_t position : slice_positions(call, batch)) {
     out.insert(out.end(), x.begin() + position, x.begin() + position + size);
   }
-  return true;
 }
 
 /// Combines an update with the existing element.
@@ -110,45 +99,41 @@ typename A::T combine(const std::string& reduction, typename A::T old, typename 
 
 /// Updates are applied in order, so that the last of several to one place wins.
 template <class A>
-bool scatter(const Call& call, const Sizes& positions, int64_t size) {
+void scatter(const Call& call, const Sizes& positions, int64_t size) {
   using T = typename A::T;
   const std::string& reduction = call.node.attr_string("reduction");
-  const auto& updates = data<T>(*call.in[2]);
+  const auto& updates = call.operand<T>(2);
   auto& out = data<T>(call.out[0]);
-  out = data<T>(*call.in[0]);
+  out = call.operand<T>();
   size_t next = 0;
   for (const int64_t position : positions) {
-    for (int64_t i = 0; i < size; ++i) {
-      T& value = out[static_cast<size_t>(position + i)];
-      value = combine<A>(reduction, value, updates[next++]);
-    }
+    for (int64_t i = position; i < position + size; ++i)
+      out[i] = combine<A>(reduction, out[i], updates[next++]);
   }
-  return true;
+}
+
+template <class A>
+void scatter_elements(const Call& call) {
+  scatter<A>(call, element_positions(call), 1);
+}
+
+template <class A>
+void scatter_nd(const Call& call) {
+  scatter<A>(call, slice_positions(call, 0), slice_size(call, 0));
 }
 
 }  // namespace
 
 template <class A>
-bool eval_gather(const Call& call) {
+std::vector<KernelRow> gather_rows() {
   using T = typename A::T;
-  switch (call.node.op) {
-    case Op::Gather:
-      return gather<T>(call);
-    case Op::GatherElements:
-      return gather_elements<T>(call);
-    case Op::GatherND:
-      return gather_nd<T>(call);
-    case Op::ScatterElements:
-      return scatter<A>(call, element_positions(call), 1);
-    case Op::ScatterND:
-      return scatter<A>(call, slice_positions(call, 0), slice_size(call, 0));
-    default:
-      return false;
-  }
+  return {{Op::Gather, gather<T>},
+          {Op::GatherElements, gather_elements<T>},
+          {Op::GatherND, gather_nd<T>},
+          {Op::ScatterElements, scatter_elements<A>},
+          {Op::ScatterND, scatter_nd<A>}};
 }
 
-template bool eval_gather<RealAlgebra>(const Call&);
-template bool eval_gather<FieldAlgebra>(const Call&);
-template bool eval_gather<IntAlgebra>(const Call&);
+RLOPT_INSTANTIATE(gather_rows)
 
 }  // namespace rlopt

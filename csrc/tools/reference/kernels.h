@@ -1,5 +1,4 @@
-// Internals of the reference interpreter: one call of an operator, the groups of operators, and index
-// helpers.
+// Internals of the reference interpreter: one call of an operator, the tables of kernels, and index helpers.
 #pragma once
 
 #include <array>
@@ -16,20 +15,10 @@ namespace rlopt {
 
 using Sizes = std::vector<int64_t>;
 
-/// A node, its operands and its results (dims set, data to be filled).
-struct Call {
-  const Node& node;
-  std::vector<const RefTensor*> in;  // null: omitted
-  std::vector<DType> in_dtypes;
-  std::vector<RefTensor>& out;
-
-  bool has(size_t i) const { return i < in.size() && in[i] != nullptr; }
-  /// `axis` attribute counted from the front.
-  size_t axis(size_t rank) const {
-    const int64_t axis = node.attr_int("axis");
-    return static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(rank) : axis);
-  }
-};
+Sizes row_major_strides(const Sizes& dims);
+int64_t count(const Sizes& dims);
+/// Strides that read `dims` as if broadcast to `shape`: 0 along broadcast axes.
+Sizes broadcast_strides(const Sizes& dims, const Sizes& shape);
 
 /// During evaluation, integers and bool are in `ints` in every arithmetic; only reals are in `doubles`.
 template <class T>
@@ -45,44 +34,64 @@ std::vector<T>& data(RefTensor& tensor) {
   return const_cast<std::vector<T>&>(data<T>(static_cast<const RefTensor&>(tensor)));
 }
 
-/// Evaluates one operator; false if the algebra does not support it.
-using Kernel = bool (*)(const Call& call);
-/// A row of a table: an operator and its kernel for one algebra.
-using KernelRow = std::pair<Op, Kernel>;
-/// The rows by operator; null for operators missing from the table.
-using KernelTable = std::array<Kernel, kNumOps>;
-inline KernelTable make_table(const std::vector<KernelRow>& rows) {
-  KernelTable table{};
-  for (const auto& [op, kernel] : rows) table[static_cast<size_t>(op)] = kernel;
-  return table;
-}
-inline bool run_kernel(const KernelTable& table, const Call& call) {
-  const Kernel kernel = table[static_cast<size_t>(call.node.op)];
-  return kernel != nullptr && kernel(call);
-}
+/// A node, its operands and its results (dims set, data to be filled).
+struct Call {
+  const Node& node;
+  std::vector<const RefTensor*> in;  // null: omitted
+  std::vector<DType> in_dtypes;
+  std::vector<RefTensor>& out;
 
-/// One function per group of operators: true if it has the operator, which is then evaluated over `A` (the
-/// algebra of the first operand, or of the result if there is none).
+  bool has(size_t i) const { return i < in.size() && in[i] != nullptr; }
+  template <class T>
+  const std::vector<T>& operand(size_t i = 0) const {
+    return data<T>(*in[i]);
+  }
+  /// The first result, with as many elements as its dims say.
+  template <class T>
+  std::vector<T>& result() const {
+    std::vector<T>& elements = data<T>(out[0]);
+    elements.resize(static_cast<size_t>(count(out[0].dims)));
+    return elements;
+  }
+  /// `axis` attribute counted from the front.
+  size_t axis(size_t rank) const {
+    const int64_t axis = node.attr_int("axis");
+    return static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(rank) : axis);
+  }
+};
+
+/// Evaluates one operator over an algebra: that of the first operand, or of the result if there is none.
+using Kernel = void (*)(const Call& call);
+/// An operator and its kernel; null if the algebra does not support it.
+using KernelRow = std::pair<Op, Kernel>;
+
+/// The kernels over `A` of each group of operators.
 template <class A>
-bool eval_elementwise(const Call& call);
+std::vector<KernelRow> elementwise_rows();
 template <class A>
-bool eval_broadcast(const Call& call);
+std::vector<KernelRow> broadcast_rows();
 template <class A>
-bool eval_contraction(const Call& call);
+std::vector<KernelRow> contraction_rows();
 template <class A>
-bool eval_convolution(const Call& call);
+std::vector<KernelRow> window_rows();
 template <class A>
-bool eval_attention(const Call& call);
+std::vector<KernelRow> resize_rows();
 template <class A>
-bool eval_normalisation(const Call& call);
+std::vector<KernelRow> attention_rows();
 template <class A>
-bool eval_pool(const Call& call);
+std::vector<KernelRow> normalisation_rows();
 template <class A>
-bool eval_reduction(const Call& call);
+std::vector<KernelRow> reduction_rows();
 template <class A>
-bool eval_movement(const Call& call);
+std::vector<KernelRow> movement_rows();
 template <class A>
-bool eval_gather(const Call& call);
+std::vector<KernelRow> gather_rows();
+
+/// At the end of each group's file.
+#define RLOPT_INSTANTIATE(rows)                         \
+  template std::vector<KernelRow> rows<RealAlgebra>();  \
+  template std::vector<KernelRow> rows<FieldAlgebra>(); \
+  template std::vector<KernelRow> rows<IntAlgebra>();
 
 /// Applies the activation to `data` in place (fused operators).
 template <class A>
@@ -91,11 +100,6 @@ void activate(const Node& node, std::vector<typename A::T>& data);
 /// otherwise 0 / 0.
 template <class A>
 void softmax_row(typename A::T* row, int64_t n, int64_t stride, bool empty_is_zero);
-
-Sizes row_major_strides(const Sizes& dims);
-int64_t count(const Sizes& dims);
-/// Strides that read `dims` as if broadcast to `shape`: 0 along broadcast axes.
-Sizes broadcast_strides(const Sizes& dims, const Sizes& shape);
 
 /// Calls visit(i, offsets) for i = 0, 1, ... over `dims` in row-major order, where offsets[k] is the position
 /// under strides[k]. No allocation per step.
@@ -119,5 +123,17 @@ void for_each_index(const Sizes& dims, const std::array<Sizes, N>& strides, Visi
 
 /// Offsets of all positions of `dims` under `strides`, row-major.
 Sizes all_offsets(const Sizes& dims, const Sizes& strides);
+
+/// A tensor as [outer, n, inner]: one axis in the middle.
+struct Rows {
+  int64_t outer = 1, n = 1, inner = 1;
+
+  Rows(const Sizes& dims, size_t axis) {
+    for (size_t i = 0; i < dims.size(); ++i) (i < axis ? outer : i == axis ? n : inner) *= dims[i];
+  }
+  /// The row `at`, counted in row-major order of the other axes, begins here; its elements are `inner` apart.
+  int64_t start(int64_t at) const { return at / inner * n * inner + at % inner; }
+  int64_t count() const { return outer * inner; }
+};
 
 }  // namespace rlopt

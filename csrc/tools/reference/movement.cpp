@@ -24,7 +24,7 @@ Coordinates identity(const Sizes& dims) {
 
 /// out[i, j, ...] = in[coordinates[0][i], coordinates[1][j], ...].
 template <class T>
-bool select(const Call& call, const Coordinates& coordinates, T fill) {
+void select(const Call& call, const Coordinates& coordinates, T fill) {
   const RefTensor& x = *call.in[0];
   const Sizes strides = row_major_strides(x.dims);
   // Offsets of the axes so far, extended one axis at a time.
@@ -42,34 +42,40 @@ bool select(const Call& call, const Coordinates& coordinates, T fill) {
   const auto& from = data<T>(x);
   auto& to = data<T>(call.out[0]);
   to.reserve(offsets.size());
-  for (const int64_t offset : offsets)
-    to.push_back(offset == kFill ? fill : from[static_cast<size_t>(offset)]);
-  return true;
+  for (const int64_t offset : offsets) to.push_back(offset == kFill ? fill : from[offset]);
 }
 
 /// Reads the input with `dims` and `strides`.
 template <class T>
-bool restride(const Call& call, const Sizes& dims, const Sizes& strides) {
-  const auto& from = data<T>(*call.in[0]);
-  auto& to = data<T>(call.out[0]);
-  to.resize(static_cast<size_t>(count(dims)));
-  for_each_index<1>(dims, {strides}, [&](int64_t i, const std::array<int64_t, 1>& at) {
-    to[static_cast<size_t>(i)] = from[static_cast<size_t>(at[0])];
-  });
-  return true;
+void restride(const Call& call, const Sizes& dims, const Sizes& strides) {
+  const auto& from = call.operand<T>();
+  auto& to = call.result<T>();
+  for_each_index<1>(dims, {strides},
+                    [&](int64_t i, const std::array<int64_t, 1>& at) { to[i] = from[at[0]]; });
 }
 
 template <class T>
-bool transpose(const Call& call) {
+void reshape(const Call& call) {
+  data<T>(call.out[0]) = call.operand<T>();
+}
+
+template <class T>
+void expand(const Call& call) {
+  const Sizes& shape = call.out[0].dims;
+  restride<T>(call, shape, broadcast_strides(call.in[0]->dims, shape));
+}
+
+template <class T>
+void transpose(const Call& call) {
   const Sizes strides = row_major_strides(call.in[0]->dims);
   const Ints& perm = call.node.attr_ints("perm");
   Sizes permuted(strides.rbegin(), strides.rend());
   for (size_t i = 0; i < perm.size(); ++i) permuted[i] = strides[static_cast<size_t>(perm[i])];
-  return restride<T>(call, call.out[0].dims, permuted);
+  restride<T>(call, call.out[0].dims, permuted);
 }
 
 template <class T>
-bool slice(const Call& call) {
+void slice(const Call& call) {
   const Sizes& dims = call.in[0]->dims;
   const Node& node = call.node;
   Coordinates coordinates = identity(dims);
@@ -87,7 +93,7 @@ bool slice(const Call& call) {
     selected.resize(static_cast<size_t>(call.out[0].dims[axis]));
     for (size_t k = 0; k < selected.size(); ++k) selected[k] = start + static_cast<int64_t>(k) * step;
   }
-  return select<T>(call, coordinates, T(0));
+  select<T>(call, coordinates, T(0));
 }
 
 /// Input coordinate of position `at` (counted from the input's first element), by padding mode.
@@ -100,7 +106,7 @@ int64_t padded_coordinate(const std::string& mode, int64_t at, int64_t size) {
 }
 
 template <class A>
-bool pad(const Call& call) {
+void pad(const Call& call) {
   const Sizes& dims = call.in[0]->dims;
   const Ints& pads = call.node.attr_ints("pads");
   const std::string& mode = call.node.attr_string("mode");
@@ -108,76 +114,61 @@ bool pad(const Call& call) {
   for (size_t axis = 0; axis < dims.size(); ++axis) {
     for (int64_t& at : coordinates[axis]) at = padded_coordinate(mode, at - pads[axis], dims[axis]);
   }
-  return select<typename A::T>(call, coordinates, A::from_double(call.node.attr_float("value")));
+  select<typename A::T>(call, coordinates, A::from_double(call.node.attr_float("value")));
 }
 
 template <class T>
-bool tile(const Call& call) {
+void tile(const Call& call) {
   const Sizes& dims = call.in[0]->dims;
   Coordinates coordinates = identity(call.out[0].dims);
   for (size_t axis = 0; axis < dims.size(); ++axis) {
     for (int64_t& at : coordinates[axis]) at %= dims[axis];
   }
-  return select<T>(call, coordinates, T(0));
-}
-
-/// Product of the dims from `axis` on.
-int64_t block_size(const Sizes& dims, size_t axis) {
-  return count(Sizes(dims.begin() + static_cast<long>(axis), dims.end()));
+  select<T>(call, coordinates, T(0));
 }
 
 template <class T>
-bool concat(const Call& call) {
-  const Sizes& shape = call.out[0].dims;
-  const size_t axis = call.axis(shape.size());
-  const int64_t outer = count(Sizes(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis)));
+void concat(const Call& call) {
+  const size_t axis = call.axis(call.out[0].dims.size());
   auto& to = data<T>(call.out[0]);
-  to.reserve(static_cast<size_t>(count(shape)));
-  for (int64_t o = 0; o < outer; ++o) {
+  for (int64_t o = 0; o < Rows(call.out[0].dims, axis).outer; ++o) {
     for (const RefTensor* part : call.in) {
-      const int64_t block = block_size(part->dims, axis);
-      const auto from = data<T>(*part).begin() + o * block;
-      to.insert(to.end(), from, from + block);
+      const Rows rows(part->dims, axis);
+      const auto from = data<T>(*part).begin() + o * rows.n * rows.inner;
+      to.insert(to.end(), from, from + rows.n * rows.inner);
     }
   }
-  return true;
 }
 
 template <class T>
-bool split(const Call& call) {
-  const Sizes& dims = call.in[0]->dims;
-  const size_t axis = call.axis(dims.size());
-  const int64_t outer = count(Sizes(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(axis)));
-  auto from = data<T>(*call.in[0]).begin();
-  for (int64_t o = 0; o < outer; ++o) {
+void split(const Call& call) {
+  const size_t axis = call.axis(call.in[0]->dims.size());
+  auto from = call.operand<T>().begin();
+  for (int64_t o = 0; o < Rows(call.in[0]->dims, axis).outer; ++o) {
     for (RefTensor& part : call.out) {
-      const int64_t block = block_size(part.dims, axis);
-      data<T>(part).insert(data<T>(part).end(), from, from + block);
-      from += block;
+      const Rows rows(part.dims, axis);
+      data<T>(part).insert(data<T>(part).end(), from, from + rows.n * rows.inner);
+      from += rows.n * rows.inner;
     }
   }
-  return true;
 }
 
 template <class A>
-bool trilu(const Call& call) {
+void trilu(const Call& call) {
   const Sizes& dims = call.in[0]->dims;
-  const int64_t rows = dims[dims.size() - 2];
-  const int64_t columns = dims.back();
+  const int64_t rows = dims[dims.size() - 2], columns = dims.back(), k = call.node.attr_int("k");
   const bool upper = call.node.attr_int("upper") != 0;
-  const int64_t k = call.node.attr_int("k");
   auto& out = data<typename A::T>(call.out[0]);
-  out = data<typename A::T>(*call.in[0]);
+  out = call.operand<typename A::T>();
   for (int64_t i = 0; i < static_cast<int64_t>(out.size()); ++i) {
     const int64_t diagonal = i % columns - i / columns % rows;
-    if (upper ? diagonal < k : diagonal > k) out[static_cast<size_t>(i)] = A::from_int(0);
+    if (upper ? diagonal < k : diagonal > k) out[i] = A::from_int(0);
   }
-  return true;
 }
 
 /// Converts between [n, c, h, w] and [n, c', b, b, h, w], as one six-dimensional transpose.
 template <class T>
-bool depth_to_space(const Call& call) {
+void depth_to_space(const Call& call) {
   const Sizes& y = call.out[0].dims;
   const int64_t b = call.node.attr_int("blocksize");
   const int64_t h = y[2] / b;
@@ -187,56 +178,38 @@ bool depth_to_space(const Call& call) {
   const int64_t row = (depth_first ? b * y[1] : b) * h * w;
   const int64_t column = (depth_first ? y[1] : 1) * h * w;
   const int64_t channel = (depth_first ? 1 : b * b) * h * w;
-  return restride<T>(call, {y[0], y[1], h, b, w, b}, {y[1] * b * b * h * w, channel, w, row, 1, column});
+  restride<T>(call, {y[0], y[1], h, b, w, b}, {y[1] * b * b * h * w, channel, w, row, 1, column});
 }
 
 template <class T>
-bool space_to_depth(const Call& call) {
+void space_to_depth(const Call& call) {
   const Sizes& x = call.in[0]->dims;
   const int64_t b = call.node.attr_int("blocksize");
-  return restride<T>(call, {x[0], b, b, x[1], x[2] / b, x[3] / b},
-                     {x[1] * x[2] * x[3], x[3], 1, x[2] * x[3], b * x[3], b});
+  restride<T>(call, {x[0], b, b, x[1], x[2] / b, x[3] / b},
+              {x[1] * x[2] * x[3], x[3], 1, x[2] * x[3], b * x[3], b});
 }
 
 }  // namespace
 
 template <class A>
-bool eval_movement(const Call& call) {
+std::vector<KernelRow> movement_rows() {
   using T = typename A::T;
-  switch (call.node.op) {
-    case Op::Reshape:
-    case Op::Flatten:
-    case Op::Squeeze:
-    case Op::Unsqueeze:
-      data<T>(call.out[0]) = data<T>(*call.in[0]);
-      return true;
-    case Op::Transpose:
-      return transpose<T>(call);
-    case Op::Expand:
-      return restride<T>(call, call.out[0].dims, broadcast_strides(call.in[0]->dims, call.out[0].dims));
-    case Op::Slice:
-      return slice<T>(call);
-    case Op::Pad:
-      return pad<A>(call);
-    case Op::Tile:
-      return tile<T>(call);
-    case Op::Concat:
-      return concat<T>(call);
-    case Op::Split:
-      return split<T>(call);
-    case Op::Trilu:
-      return trilu<A>(call);
-    case Op::DepthToSpace:
-      return depth_to_space<T>(call);
-    case Op::SpaceToDepth:
-      return space_to_depth<T>(call);
-    default:
-      return false;
-  }
+  return {{Op::Reshape, reshape<T>},
+          {Op::Flatten, reshape<T>},
+          {Op::Squeeze, reshape<T>},
+          {Op::Unsqueeze, reshape<T>},
+          {Op::Transpose, transpose<T>},
+          {Op::Expand, expand<T>},
+          {Op::Slice, slice<T>},
+          {Op::Pad, pad<A>},
+          {Op::Tile, tile<T>},
+          {Op::Concat, concat<T>},
+          {Op::Split, split<T>},
+          {Op::Trilu, trilu<A>},
+          {Op::DepthToSpace, depth_to_space<T>},
+          {Op::SpaceToDepth, space_to_depth<T>}};
 }
 
-template bool eval_movement<RealAlgebra>(const Call&);
-template bool eval_movement<FieldAlgebra>(const Call&);
-template bool eval_movement<IntAlgebra>(const Call&);
+RLOPT_INSTANTIATE(movement_rows)
 
 }  // namespace rlopt

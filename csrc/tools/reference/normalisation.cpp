@@ -9,23 +9,9 @@ namespace rlopt {
 
 namespace {
 
-/// [outer, n, inner]: the axis in the middle.
-struct Rows {
-  int64_t outer = 1;
-  int64_t n = 1;
-  int64_t inner = 1;
-};
-
-Rows rows_along(const Sizes& dims, size_t axis) {
-  Rows rows;
-  for (size_t i = 0; i < dims.size(); ++i)
-    (i < axis ? rows.outer : i == axis ? rows.n : rows.inner) *= dims[i];
-  return rows;
-}
-
 /// Everything from `axis` on is one row.
 Rows trailing_rows(const Sizes& dims, size_t axis) {
-  Rows rows = rows_along(dims, axis);
+  Rows rows(dims, axis);
   rows.n *= rows.inner;
   rows.inner = 1;
   return rows;
@@ -54,19 +40,17 @@ void normalise_rows(std::vector<typename A::T>& values, Rows rows, double epsilo
   for (int64_t o = 0; o < rows.outer; ++o) normalise_row<A>(values.data() + o * rows.n, rows.n, eps, centred);
 }
 
-/// values = values * scale + bias (if given), broadcast by `strides`.
+/// result = result * scale + bias (if given), which are operands 1 and 2, broadcast by the strides.
 template <class A>
-void scale_and_shift(const Call& call, size_t scale_index, const Sizes& scale_strides,
-                     const Sizes& bias_strides) {
+void scale_and_shift(const Call& call, const Sizes& scale_strides, const Sizes& bias_strides) {
   using T = typename A::T;
   auto& out = data<T>(call.out[0]);
-  const auto& scale = data<T>(*call.in[scale_index]);
-  const auto* bias = call.has(scale_index + 1) ? &data<T>(*call.in[scale_index + 1]) : nullptr;
+  const auto& scale = call.operand<T>(1);
+  const auto* bias = call.has(2) ? &call.operand<T>(2) : nullptr;
   for_each_index<2>(call.out[0].dims, {scale_strides, bias_strides},
                     [&](int64_t i, const std::array<int64_t, 2>& at) {
-                      T& value = out[static_cast<size_t>(i)];
-                      value = A::mul(value, scale[static_cast<size_t>(at[0])]);
-                      if (bias != nullptr) value = A::add(value, (*bias)[static_cast<size_t>(at[1])]);
+                      out[i] = A::mul(out[i], scale[at[0]]);
+                      if (bias != nullptr) out[i] = A::add(out[i], (*bias)[at[1]]);
                     });
 }
 
@@ -77,42 +61,37 @@ Sizes channel_strides(const Sizes& dims) {
 }
 
 template <class A>
-bool batch_norm(const Call& call) {
+void batch_norm(const Call& call) {
   using T = typename A::T;
-  const Rows rows = rows_along(call.in[0]->dims, 1);
-  const auto& x = data<T>(*call.in[0]);
+  const Sizes& dims = call.in[0]->dims;
+  const Rows rows(dims, 1);
+  const auto& x = call.operand<T>();
   const T epsilon = A::from_double(call.node.attr_float("epsilon"));
-  auto& out = data<T>(call.out[0]);
-  out.resize(x.size());
+  auto& out = call.result<T>();
   for (int64_t c = 0; c < rows.n; ++c) {
-    const auto channel = static_cast<size_t>(c);
-    const T mean = data<T>(*call.in[3])[channel];
-    const Divider<A> by_deviation(A::sqrt(A::add(data<T>(*call.in[4])[channel], epsilon)));
-    for (int64_t o = 0; o < rows.outer; ++o) {
-      for (int64_t i = 0; i < rows.inner; ++i) {
-        const auto at = static_cast<size_t>((o * rows.n + c) * rows.inner + i);
-        const T unit = by_deviation(A::sub(x[at], mean));
-        out[at] = A::add(A::mul(unit, data<T>(*call.in[1])[channel]), data<T>(*call.in[2])[channel]);
-      }
+    const T mean = call.operand<T>(3)[c];
+    const Divider<A> by_deviation(A::sqrt(A::add(call.operand<T>(4)[c], epsilon)));
+    for (int64_t row = 0; row < rows.count(); ++row) {
+      const int64_t at = rows.start(row) + c * rows.inner;
+      out[at] = by_deviation(A::sub(x[at], mean));
     }
   }
-  return true;
+  scale_and_shift<A>(call, channel_strides(dims), channel_strides(dims));
 }
 
 template <class A>
-bool layer_norm(const Call& call) {
+void layer_norm(const Call& call) {
   using T = typename A::T;
   const Sizes& dims = call.in[0]->dims;
-  data<T>(call.out[0]) = data<T>(*call.in[0]);
+  data<T>(call.out[0]) = call.operand<T>();
   normalise_rows<A>(data<T>(call.out[0]), trailing_rows(dims, call.axis(dims.size())),
                     call.node.attr_float("epsilon"), call.node.op == Op::LayerNormalization);
   const Sizes bias = call.has(2) ? broadcast_strides(call.in[2]->dims, dims) : Sizes(dims.size(), 0);
-  scale_and_shift<A>(call, 1, broadcast_strides(call.in[1]->dims, dims), bias);
-  return true;
+  scale_and_shift<A>(call, broadcast_strides(call.in[1]->dims, dims), bias);
 }
 
 template <class A>
-bool group_norm(const Call& call) {
+void group_norm(const Call& call) {
   using T = typename A::T;
   const Sizes& dims = call.in[0]->dims;
   const int64_t groups =
@@ -120,35 +99,31 @@ bool group_norm(const Call& call) {
   Rows rows = trailing_rows(dims, 1);
   rows.outer *= groups;
   if (groups > 0) rows.n /= groups;
-  data<T>(call.out[0]) = data<T>(*call.in[0]);
+  data<T>(call.out[0]) = call.operand<T>();
   normalise_rows<A>(data<T>(call.out[0]), rows, call.node.attr_float("epsilon"), true);
-  scale_and_shift<A>(call, 1, channel_strides(dims), channel_strides(dims));
-  return true;
+  scale_and_shift<A>(call, channel_strides(dims), channel_strides(dims));
 }
 
 template <class A>
-bool local_response_norm(const Call& call) {
+void local_response_norm(const Call& call) {
   using T = typename A::T;
-  const Rows rows = rows_along(call.in[0]->dims, 1);
+  const Rows rows(call.in[0]->dims, 1);
   const Node& node = call.node;
   const int64_t size = node.attr_int("size");
   const T weight = A::div(A::from_double(node.attr_float("alpha")), A::from_int(size));
-  const T bias = A::from_double(node.attr_float("bias"));
-  const T beta = A::from_double(node.attr_float("beta"));
-  const auto& x = data<T>(*call.in[0]);
-  auto& out = data<T>(call.out[0]);
-  out.resize(x.size());
+  const T bias = A::from_double(node.attr_float("bias")), beta = A::from_double(node.attr_float("beta"));
+  const auto& x = call.operand<T>();
+  auto& out = call.result<T>();
   for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i) {
     const int64_t c = i / rows.inner % rows.n;
     typename A::Accumulator squares{};
     for (int64_t d = std::max<int64_t>(0, c - (size - 1) / 2); d < std::min(rows.n, c + size / 2 + 1); ++d) {
-      const T value = x[static_cast<size_t>(i + (d - c) * rows.inner)];
+      const T value = x[i + (d - c) * rows.inner];
       A::accumulate(squares, value, value);
     }
     const T base = A::add(bias, A::mul(weight, A::finish(squares)));
-    out[static_cast<size_t>(i)] = A::div(x[static_cast<size_t>(i)], A::pow(base, beta));
+    out[i] = A::div(x[i], A::pow(base, beta));
   }
-  return true;
 }
 
 template <class A>
@@ -192,18 +167,25 @@ void hardmax_row(typename A::T* row, int64_t n, int64_t stride) {
 
 /// Applies function(row, n, stride) in place to a copy of the operand, along the axis attribute.
 template <class A, class F>
-bool along_axis(const Call& call, F function) {
+void along_axis(const Call& call, F function) {
   using T = typename A::T;
   const Sizes& dims = call.in[0]->dims;
-  const Rows rows = rows_along(dims, call.axis(dims.size()));
+  const Rows rows(dims, call.axis(dims.size()));
   auto& out = data<T>(call.out[0]);
-  out = data<T>(*call.in[0]);
-  if (out.empty()) return true;
-  for (int64_t o = 0; o < rows.outer; ++o) {
-    for (int64_t i = 0; i < rows.inner; ++i)
-      function(out.data() + o * rows.n * rows.inner + i, rows.n, rows.inner);
-  }
-  return true;
+  out = call.operand<T>();
+  if (out.empty()) return;
+  for (int64_t row = 0; row < rows.count(); ++row) function(out.data() + rows.start(row), rows.n, rows.inner);
+}
+
+template <class A, auto kFunction>
+void row_by_row(const Call& call) {
+  along_axis<A>(call, kFunction);
+}
+
+template <class A>
+void lp_normalise(const Call& call) {
+  const int64_t p = call.node.attr_int("p");
+  along_axis<A>(call, [p](auto* row, int64_t n, int64_t stride) { lp_normalise_row<A>(row, n, stride, p); });
 }
 
 }  // namespace
@@ -230,39 +212,24 @@ void softmax_row(typename A::T* row, int64_t n, int64_t stride, bool empty_is_ze
 }
 
 template <class A>
-bool eval_normalisation(const Call& call) {
+std::vector<KernelRow> normalisation_rows() {
   using T = typename A::T;
-  switch (call.node.op) {
-    case Op::BatchNormalization:
-      return batch_norm<A>(call);
-    case Op::LayerNormalization:
-    case Op::RMSNormalization:
-      return layer_norm<A>(call);
-    case Op::InstanceNormalization:
-    case Op::GroupNormalization:
-      return group_norm<A>(call);
-    case Op::LRN:
-      return local_response_norm<A>(call);
-    case Op::LpNormalization:
-      return along_axis<A>(call, [p = call.node.attr_int("p")](T* row, int64_t n, int64_t stride) {
-        lp_normalise_row<A>(row, n, stride, p);
-      });
-    case Op::Softmax:
-      return along_axis<A>(call, [](T* row, int64_t n, int64_t s) { softmax_row<A>(row, n, s, false); });
-    case Op::LogSoftmax:
-      return along_axis<A>(call, log_softmax_row<A>);
-    case Op::Hardmax:
-      return along_axis<A>(call, hardmax_row<A>);
-    default:
-      return false;
-  }
+  return {
+      {Op::BatchNormalization, batch_norm<A>},
+      {Op::LayerNormalization, layer_norm<A>},
+      {Op::RMSNormalization, layer_norm<A>},
+      {Op::InstanceNormalization, group_norm<A>},
+      {Op::GroupNormalization, group_norm<A>},
+      {Op::LRN, local_response_norm<A>},
+      {Op::LpNormalization, lp_normalise<A>},
+      {Op::Softmax, row_by_row<A, [](T* row, int64_t n, int64_t s) { softmax_row<A>(row, n, s, false); }>},
+      {Op::LogSoftmax, row_by_row<A, log_softmax_row<A>>},
+      {Op::Hardmax, row_by_row<A, hardmax_row<A>>}};
 }
 
 template void softmax_row<RealAlgebra>(double*, int64_t, int64_t, bool);
 template void softmax_row<FieldAlgebra>(int64_t*, int64_t, int64_t, bool);
 template void softmax_row<IntAlgebra>(int64_t*, int64_t, int64_t, bool);
-template bool eval_normalisation<RealAlgebra>(const Call&);
-template bool eval_normalisation<FieldAlgebra>(const Call&);
-template bool eval_normalisation<IntAlgebra>(const Call&);
+RLOPT_INSTANTIATE(normalisation_rows)
 
 }  // namespace rlopt

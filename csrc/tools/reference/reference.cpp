@@ -1,6 +1,8 @@
 #include "tools/reference/reference.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "tools/reference/functions.h"
 #include "tools/reference/kernels.h"
@@ -22,24 +24,11 @@ Sizes static_dims(const TensorType& type) {
 
 /// Truncates to the dtype's low bits, with sign.
 int64_t wrap(int64_t value, DType dtype) {
-  switch (dtype) {
-    case DType::i8:
-      return static_cast<int8_t>(value);
-    case DType::i16:
-      return static_cast<int16_t>(value);
-    case DType::i32:
-      return static_cast<int32_t>(value);
-    case DType::u8:
-      return static_cast<uint8_t>(value);
-    case DType::u16:
-      return static_cast<uint16_t>(value);
-    case DType::u32:
-      return static_cast<uint32_t>(value);
-    case DType::boolean:
-      return value != 0 ? 1 : 0;
-    default:
-      return value;
-  }
+  if (dtype == DType::boolean) return value != 0 ? 1 : 0;
+  if (!is_integer(dtype)) return value;
+  const int unused = 64 - 8 * dtype_bytes(dtype);
+  const uint64_t high = static_cast<uint64_t>(value) << unused;
+  return dtype >= DType::u8 ? static_cast<int64_t>(high >> unused) : static_cast<int64_t>(high) >> unused;
 }
 
 int64_t real_to_int(double value) {
@@ -48,46 +37,34 @@ int64_t real_to_int(double value) {
   return static_cast<int64_t>(value);
 }
 
-/// Values of a Constant, or the fill of a ConstantOfShape, as elements of `dtype`.
-class Filler {
- public:
-  Filler(DType dtype, Arithmetic arithmetic) : dtype_(dtype), arithmetic_(arithmetic) {}
+/// A real number as an element of an integer or bool tensor.
+int64_t whole_element(double value, DType dtype) {
+  if (dtype == DType::boolean) return value != 0 ? 1 : 0;
+  return wrap(real_to_int(value), dtype);
+}
 
-  void push(RefTensor& tensor, double value) const {
-    if (uses_doubles(dtype_, arithmetic_)) {
-      tensor.doubles.push_back(value);
-    } else if (!is_floating(dtype_)) {
-      tensor.ints.push_back(dtype_ == DType::boolean ? (value != 0 ? 1 : 0)
-                                                     : wrap(real_to_int(value), dtype_));
-    } else if (arithmetic_ == Arithmetic::Field) {
-      tensor.ints.push_back(FieldAlgebra::from_double(value));
-    } else {
-      tensor.ints.push_back(IntAlgebra::from_double(value));
-    }
-  }
-  void push(RefTensor& tensor, int64_t value) const {
-    if (is_floating(dtype_)) {
-      push(tensor, static_cast<double>(value));
-    } else {
-      tensor.ints.push_back(wrap(value, dtype_));
-    }
-  }
-
- private:
-  DType dtype_;
-  Arithmetic arithmetic_;
-};
-
-/// A list of one value fills the whole tensor.
-template <class Values>
-void fill(RefTensor& tensor, const Values& values, const Filler& filler) {
+/// Fills a tensor of this dtype with the values of a Constant; a single one fills all of it.
+template <class Number>
+void fill(RefTensor& tensor, const std::vector<Number>& values, DType dtype, Arithmetic arithmetic) {
   const int64_t size = count(tensor.dims);
   if (values.size() != 1 && static_cast<int64_t>(values.size()) != size) {
     throw TypeError("Constant: expected " + std::to_string(size) + " values, got " +
                     std::to_string(values.size()));
   }
-  for (int64_t i = 0; i < size; ++i)
-    filler.push(tensor, values[values.size() == 1 ? 0 : static_cast<size_t>(i)]);
+  for (int64_t i = 0; i < size; ++i) {
+    const Number value = values[values.size() == 1 ? 0 : i];
+    const auto real = static_cast<double>(value);
+    if (uses_doubles(dtype, arithmetic)) {
+      tensor.doubles.push_back(real);
+    } else if (is_floating(dtype)) {
+      tensor.ints.push_back(arithmetic == Arithmetic::Field ? FieldAlgebra::from_double(real)
+                                                            : IntAlgebra::from_double(real));
+    } else if constexpr (std::is_same_v<Number, double>) {
+      tensor.ints.push_back(whole_element(value, dtype));
+    } else {
+      tensor.ints.push_back(wrap(value, dtype));
+    }
+  }
 }
 
 /// One element of an integer, bool or field tensor.
@@ -112,9 +89,7 @@ void cast(const Call& call, Arithmetic arithmetic) {
     y.ints = x.ints;
     y.doubles = x.doubles;
   } else if (uses_doubles(from, arithmetic)) {
-    for (const double value : x.doubles) {
-      y.ints.push_back(to == DType::boolean ? (value != 0 ? 1 : 0) : wrap(real_to_int(value), to));
-    }
+    for (const double value : x.doubles) y.ints.push_back(whole_element(value, to));
   } else if (uses_doubles(to, arithmetic)) {
     for (const int64_t value : x.ints) y.doubles.push_back(static_cast<double>(value));
   } else {
@@ -122,12 +97,21 @@ void cast(const Call& call, Arithmetic arithmetic) {
   }
 }
 
+/// False if the algebra does not support the operator.
 template <class A>
 bool evaluate_over(const Call& call) {
-  // Ordered by frequency of use in substitutions.
-  return eval_elementwise<A>(call) || eval_broadcast<A>(call) || eval_movement<A>(call) ||
-         eval_contraction<A>(call) || eval_convolution<A>(call) || eval_reduction<A>(call) ||
-         eval_normalisation<A>(call) || eval_pool<A>(call) || eval_gather<A>(call) || eval_attention<A>(call);
+  static const std::array<Kernel, kNumOps> kernels = [] {
+    std::array<Kernel, kNumOps> table{};
+    for (const auto rows :
+         {elementwise_rows<A>, broadcast_rows<A>, movement_rows<A>, contraction_rows<A>, window_rows<A>,
+          reduction_rows<A>, normalisation_rows<A>, resize_rows<A>, gather_rows<A>, attention_rows<A>}) {
+      for (const auto& [op, kernel] : rows()) table[static_cast<size_t>(op)] = kernel;
+    }
+    return table;
+  }();
+  const Kernel kernel = kernels[static_cast<size_t>(call.node.op)];
+  if (kernel != nullptr) kernel(call);
+  return kernel != nullptr;
 }
 
 /// Shape-like operators, the same in every arithmetic. False: not one of them.
@@ -138,16 +122,15 @@ bool evaluate_host(const Call& call, Arithmetic arithmetic) {
   switch (node.op) {
     case Op::Constant: {
       const auto& values = std::get<Floats>(node.attr("value"));
-      const Filler filler(dtype, arithmetic);
       if (!values.empty()) {
-        fill(out, values, filler);
+        fill(out, values, dtype, arithmetic);
       } else {
-        fill(out, node.attr_ints("int_value"), filler);
+        fill(out, node.attr_ints("int_value"), dtype, arithmetic);
       }
       return true;
     }
     case Op::ConstantOfShape:
-      fill(out, Floats{node.attr_float("value")}, Filler(dtype, arithmetic));
+      fill(out, Floats{node.attr_float("value")}, dtype, arithmetic);
       return true;
     case Op::Cast:
       cast(call, arithmetic);
@@ -264,9 +247,7 @@ Sizes row_major_strides(const Sizes& dims) {
 }
 
 int64_t count(const Sizes& dims) {
-  int64_t total = 1;
-  for (const int64_t dim : dims) total *= dim;
-  return total;
+  return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
 }
 
 Sizes broadcast_strides(const Sizes& dims, const Sizes& shape) {
@@ -279,9 +260,8 @@ Sizes broadcast_strides(const Sizes& dims, const Sizes& shape) {
 
 Sizes all_offsets(const Sizes& dims, const Sizes& strides) {
   Sizes offsets(static_cast<size_t>(count(dims)));
-  for_each_index<1>(dims, {strides}, [&](int64_t i, const std::array<int64_t, 1>& at) {
-    offsets[static_cast<size_t>(i)] = at[0];
-  });
+  for_each_index<1>(dims, {strides},
+                    [&](int64_t i, const std::array<int64_t, 1>& at) { offsets[i] = at[0]; });
   return offsets;
 }
 

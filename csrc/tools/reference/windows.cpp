@@ -1,13 +1,14 @@
-// Reference: convolutions, with 1 to 3 spatial dims treated as 3.
+// Reference: convolutions and pools, with 1 to 3 spatial dims treated as 3.
 #include <algorithm>
 
+#include "tools/reference/functions.h"
 #include "tools/reference/kernels.h"
 
 namespace rlopt {
 
 namespace {
 
-/// One spatial axis of a convolution; "wide" is the side with more positions (input of Conv, output of
+/// One spatial axis; "wide" is the side with more positions (input of Conv and of a pool, output of
 /// ConvTranspose): wide position = narrow position * stride + kernel position * dilation - pad.
 struct Axis {
   int64_t wide = 1;
@@ -16,25 +17,30 @@ struct Axis {
   int64_t stride = 1;
   int64_t dilation = 1;
   int64_t pad = 0;
+  int64_t pad_behind = 0;
 
   int64_t at(int64_t narrow_index, int64_t kernel_index) const {
     return narrow_index * stride + kernel_index * dilation - pad;
   }
   bool contains(int64_t wide_index) const { return wide_index >= 0 && wide_index < wide; }
+  /// Taps of a window that lie inside the tensor or its padding.
+  int64_t num_padded(int64_t narrow_index) const {
+    int64_t number = 0;
+    for (int64_t k = 0; k < kernel; ++k) number += at(narrow_index, k) < wide + pad_behind ? 1 : 0;
+    return number;
+  }
 };
 using Axes = std::array<Axis, 3>;
 
 /// Missing leading axes stay trivial: size 1, kernel 1.
-Axes make_axes(const Call& call, const Sizes& wide, const Sizes& narrow) {
-  const Sizes& kernel = call.in[1]->dims;
+Axes make_axes(const Node& node, const Sizes& wide, const Sizes& narrow, const int64_t* kernel) {
   const size_t rank = wide.size() - 2;
-  const Node& node = call.node;
   const Window window = make_window(node.info().name, rank, node.attr_ints("strides"), node.attr_ints("pads"),
                                     node.attr_ints("dilations"));
   Axes axes;
   for (size_t i = 0; i < rank; ++i) {
-    axes[3 - rank + i] = {wide[i + 2],       narrow[i + 2],       kernel[i + 2],
-                          window.strides[i], window.dilations[i], window.begins[i]};
+    axes[3 - rank + i] = {wide[i + 2],         narrow[i + 2],    kernel[i],     window.strides[i],
+                          window.dilations[i], window.begins[i], window.ends[i]};
   }
   return axes;
 }
@@ -73,18 +79,14 @@ void for_each_window(const Axes& axes, Visit visit) {
 }
 
 template <class A>
-bool conv(const Call& call) {
+void conv(const Call& call) {
   using T = typename A::T;
-  const Sizes& x_dims = call.in[0]->dims;
-  const Sizes& w_dims = call.in[1]->dims;
-  const Axes axes = make_axes(call, x_dims, call.out[0].dims);
-  const int64_t group_in = w_dims[1];
-  const int64_t group_out = w_dims[0] / call.node.attr_int("group");
-  const T* x = data<T>(*call.in[0]).data();
-  const T* w = data<T>(*call.in[1]).data();
-  const T* bias = call.has(2) ? data<T>(*call.in[2]).data() : nullptr;
-  auto& out = data<T>(call.out[0]);
-  out.resize(static_cast<size_t>(count(call.out[0].dims)));
+  const Sizes &x_dims = call.in[0]->dims, &w_dims = call.in[1]->dims;
+  const Axes axes = make_axes(call.node, x_dims, call.out[0].dims, w_dims.data() + 2);
+  const int64_t group_in = w_dims[1], group_out = w_dims[0] / call.node.attr_int("group");
+  const T *x = call.operand<T>(0).data(), *w = call.operand<T>(1).data();
+  const T* bias = call.has(2) ? call.operand<T>(2).data() : nullptr;
+  auto& out = call.result<T>();
   T* y = out.data();
   for (int64_t n = 0; n < x_dims[0]; ++n) {
     for (int64_t m = 0; m < w_dims[0]; ++m, y += narrow_size(axes)) {
@@ -102,28 +104,19 @@ bool conv(const Call& call) {
     }
   }
   if (call.node.op == Op::FusedConv) {
-    if (call.has(3)) {
-      const auto& residual = data<T>(*call.in[3]);
-      for (size_t i = 0; i < out.size(); ++i) out[i] = A::add(out[i], residual[i]);
-    }
+    for (size_t i = 0; call.has(3) && i < out.size(); ++i) out[i] = A::add(out[i], call.operand<T>(3)[i]);
     activate<A>(call.node, out);
   }
-  return true;
 }
 
 template <class A>
-bool conv_transpose(const Call& call) {
+void conv_transpose(const Call& call) {
   using T = typename A::T;
-  const Sizes& x_dims = call.in[0]->dims;
-  const Sizes& w_dims = call.in[1]->dims;
-  const Sizes& y_dims = call.out[0].dims;
-  const Axes axes = make_axes(call, y_dims, x_dims);
-  const int64_t group_out = w_dims[1];
-  const int64_t group_in = w_dims[0] / call.node.attr_int("group");
-  auto& out = data<T>(call.out[0]);
-  out.assign(static_cast<size_t>(count(y_dims)), T(0));
-  const T* x = data<T>(*call.in[0]).data();
-  const T* w = data<T>(*call.in[1]).data();
+  const Sizes &x_dims = call.in[0]->dims, &w_dims = call.in[1]->dims, &y_dims = call.out[0].dims;
+  const Axes axes = make_axes(call.node, y_dims, x_dims, w_dims.data() + 2);
+  const int64_t group_out = w_dims[1], group_in = w_dims[0] / call.node.attr_int("group");
+  auto& out = call.result<T>();
+  const T *x = call.operand<T>(0).data(), *w = call.operand<T>(1).data();
   for (int64_t n = 0; n < x_dims[0]; ++n) {
     for (int64_t c = 0; c < x_dims[1]; ++c, x += narrow_size(axes)) {
       for (int64_t m = 0; m < group_out; ++m) {
@@ -137,33 +130,60 @@ bool conv_transpose(const Call& call) {
       }
     }
   }
-  if (call.has(2)) {
-    const auto& bias = data<T>(*call.in[2]);
-    for (int64_t i = 0; i < count(y_dims); ++i) {
-      T& value = out[static_cast<size_t>(i)];
-      value = A::add(value, bias[static_cast<size_t>(i / wide_size(axes) % y_dims[1])]);
-    }
+  for (size_t i = 0; call.has(2) && i < out.size(); ++i)
+    out[i] = A::add(out[i], call.operand<T>(2)[static_cast<int64_t>(i) / wide_size(axes) % y_dims[1]]);
+}
+
+/// Reduces the values of each window by reduce(values, number of its taps inside input and padding).
+template <class A, class F>
+void pool(const Call& call, F reduce) {
+  using T = typename A::T;
+  const Sizes& dims = call.in[0]->dims;
+  const Axes axes = make_axes(call.node, dims, call.out[0].dims, call.node.attr_ints("kernel_shape").data());
+  const T* x = call.operand<T>().data();
+  T* y = call.result<T>().data();
+  std::vector<T> values;
+  for (int64_t image = 0; image < dims[0] * dims[1]; ++image, x += wide_size(axes), y += narrow_size(axes)) {
+    for_each_window(axes, [&](int64_t position, int64_t i, int64_t j, int64_t k) {
+      values.clear();
+      for_each_tap(axes, i, j, k, [&](int64_t, int64_t at) { values.push_back(x[at]); });
+      y[position] = reduce(values, axes[0].num_padded(i) * axes[1].num_padded(j) * axes[2].num_padded(k));
+    });
   }
-  return true;
+}
+
+template <class A>
+void max_pool(const Call& call) {
+  using T = typename A::T;
+  pool<A>(call, [](const std::vector<T>& values, int64_t) {
+    T best = A::lowest();
+    for (const T value : values) best = Functions<A>::max(best, value);
+    return best;
+  });
+}
+
+template <class A>
+void average_pool(const Call& call) {
+  using T = typename A::T;
+  const bool with_padding = call.node.attr_int("count_include_pad") != 0;
+  pool<A>(call, [with_padding](const std::vector<T>& values, int64_t padded) {
+    T sum = A::from_int(0);
+    for (const T value : values) sum = A::add(sum, value);
+    return A::div(sum, A::from_int(with_padding ? padded : static_cast<int64_t>(values.size())));
+  });
 }
 
 }  // namespace
 
 template <class A>
-bool eval_convolution(const Call& call) {
-  switch (call.node.op) {
-    case Op::Conv:
-    case Op::FusedConv:
-      return conv<A>(call);
-    case Op::ConvTranspose:
-      return conv_transpose<A>(call);
-    default:
-      return false;
-  }
+std::vector<KernelRow> window_rows() {
+  return {{Op::Conv, conv<A>},
+          {Op::FusedConv, conv<A>},
+          {Op::ConvTranspose, conv_transpose<A>},
+          {Op::MaxPool, max_pool<A>},
+          {Op::AveragePool, average_pool<A>}};
 }
 
-template bool eval_convolution<RealAlgebra>(const Call&);
-template bool eval_convolution<FieldAlgebra>(const Call&);
-template bool eval_convolution<IntAlgebra>(const Call&);
+RLOPT_INSTANTIATE(window_rows)
 
 }  // namespace rlopt
