@@ -40,48 +40,12 @@ enum class CostClass : uint8_t {
 
 const char* cost_class_name(CostClass cost_class);
 
+/// The rules of shape inference; `Leaf`: the types are declared.
 enum class InferRule : uint8_t {
   Leaf,
-  Unary,
-  Cast,
-  Predicate,
-  Broadcast,
-  Compare,
-  Where,
-  MatMul,
-  Gemm,
-  Einsum,
-  Conv,
-  ConvTranspose,
-  Attention,
-  Pool,
-  GlobalPool,
-  Resize,
-  Reduce,
-  ArgReduce,
-  TopK,
-  Reshape,
-  Flatten,
-  Squeeze,
-  Unsqueeze,
-  Transpose,
-  Expand,
-  Split,
-  Slice,
-  Concat,
-  Tile,
-  Pad,
-  Gather,
-  GatherElements,
-  GatherND,
-  DepthToSpace,
-  SpaceToDepth,
-  Shape,
-  Size,
-  ConstantOfShape,
-  Normalisation,
-  Rotary,
-  Scatter
+#define RLOPT_INFER_RULE(name, function) name,
+#include "core/infer_rules.def"
+#undef RLOPT_INFER_RULE
 };
 
 /// Allowed dtypes of the first input.

@@ -13,90 +13,14 @@ constexpr int kMaxRank = 64;
 
 Types dispatch(const InferCall& call, InferRule rule) {
   switch (rule) {
-    case InferRule::Leaf:
+#define RLOPT_INFER_RULE(name, function) \
+  case InferRule::name:                  \
+    return function(call);
+#include "core/infer_rules.def"
+#undef RLOPT_INFER_RULE
+    default:
       call.fail("an operator whose type follows from its inputs", "one whose type is declared");
-    case InferRule::Unary:
-      return infer_unary(call);
-    case InferRule::Cast:
-      return infer_cast(call);
-    case InferRule::Predicate:
-      return infer_predicate(call);
-    case InferRule::Broadcast:
-      return infer_broadcast(call);
-    case InferRule::Compare:
-      return infer_compare(call);
-    case InferRule::Where:
-      return infer_where(call);
-    case InferRule::MatMul:
-      return infer_matmul(call);
-    case InferRule::Gemm:
-      return infer_gemm(call);
-    case InferRule::Einsum:
-      return infer_einsum(call);
-    case InferRule::Conv:
-      return infer_conv(call);
-    case InferRule::ConvTranspose:
-      return infer_conv_transpose(call);
-    case InferRule::Attention:
-      return infer_attention(call);
-    case InferRule::Pool:
-      return infer_pool(call);
-    case InferRule::GlobalPool:
-      return infer_global_pool(call);
-    case InferRule::Resize:
-      return infer_resize(call);
-    case InferRule::Reduce:
-      return infer_reduce(call);
-    case InferRule::ArgReduce:
-      return infer_arg_reduce(call);
-    case InferRule::TopK:
-      return infer_top_k(call);
-    case InferRule::Reshape:
-      return infer_reshape(call);
-    case InferRule::Flatten:
-      return infer_flatten(call);
-    case InferRule::Squeeze:
-      return infer_squeeze(call);
-    case InferRule::Unsqueeze:
-      return infer_unsqueeze(call);
-    case InferRule::Transpose:
-      return infer_transpose(call);
-    case InferRule::Expand:
-      return infer_expand(call);
-    case InferRule::Split:
-      return infer_split(call);
-    case InferRule::Slice:
-      return infer_slice(call);
-    case InferRule::Concat:
-      return infer_concat(call);
-    case InferRule::Tile:
-      return infer_tile(call);
-    case InferRule::Pad:
-      return infer_pad(call);
-    case InferRule::Gather:
-      return infer_gather(call);
-    case InferRule::GatherElements:
-      return infer_gather_elements(call);
-    case InferRule::GatherND:
-      return infer_gather_nd(call);
-    case InferRule::DepthToSpace:
-      return infer_depth_to_space(call);
-    case InferRule::SpaceToDepth:
-      return infer_space_to_depth(call);
-    case InferRule::Shape:
-      return infer_shape(call);
-    case InferRule::Size:
-      return infer_size(call);
-    case InferRule::ConstantOfShape:
-      return infer_constant_of_shape(call);
-    case InferRule::Normalisation:
-      return infer_normalisation(call);
-    case InferRule::Rotary:
-      return infer_rotary(call);
-    case InferRule::Scatter:
-      return infer_scatter(call);
   }
-  call.fail("a known inference rule", std::to_string(static_cast<int>(rule)));
 }
 
 }  // namespace

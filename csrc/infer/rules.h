@@ -91,48 +91,8 @@ Einsum parse_einsum(const std::string& equation, const std::vector<int>& ranks);
 bool is_activation(const std::string& name);
 
 using Types = std::vector<TensorType>;
-Types infer_unary(const InferCall& call);
-Types infer_normalisation(const InferCall& call);
-Types infer_cast(const InferCall& call);
-Types infer_predicate(const InferCall& call);
-Types infer_broadcast(const InferCall& call);
-Types infer_compare(const InferCall& call);
-Types infer_where(const InferCall& call);
-Types infer_scatter(const InferCall& call);
-Types infer_rotary(const InferCall& call);
-
-Types infer_matmul(const InferCall& call);
-Types infer_gemm(const InferCall& call);
-Types infer_einsum(const InferCall& call);
-Types infer_conv(const InferCall& call);
-Types infer_conv_transpose(const InferCall& call);
-Types infer_attention(const InferCall& call);
-
-Types infer_pool(const InferCall& call);
-Types infer_global_pool(const InferCall& call);
-Types infer_resize(const InferCall& call);
-Types infer_reduce(const InferCall& call);
-Types infer_arg_reduce(const InferCall& call);
-Types infer_top_k(const InferCall& call);
-
-Types infer_reshape(const InferCall& call);
-Types infer_flatten(const InferCall& call);
-Types infer_squeeze(const InferCall& call);
-Types infer_unsqueeze(const InferCall& call);
-Types infer_transpose(const InferCall& call);
-Types infer_expand(const InferCall& call);
-Types infer_split(const InferCall& call);
-Types infer_slice(const InferCall& call);
-Types infer_concat(const InferCall& call);
-Types infer_tile(const InferCall& call);
-Types infer_pad(const InferCall& call);
-Types infer_gather(const InferCall& call);
-Types infer_gather_elements(const InferCall& call);
-Types infer_gather_nd(const InferCall& call);
-Types infer_depth_to_space(const InferCall& call);
-Types infer_space_to_depth(const InferCall& call);
-Types infer_shape(const InferCall& call);
-Types infer_size(const InferCall& call);
-Types infer_constant_of_shape(const InferCall& call);
+#define RLOPT_INFER_RULE(name, function) Types function(const InferCall& call);
+#include "core/infer_rules.def"
+#undef RLOPT_INFER_RULE
 
 }  // namespace rlopt
