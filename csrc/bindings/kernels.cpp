@@ -27,39 +27,32 @@ py::object place_for(const PlainTensors& tensors, kernels::Call& call, const py:
   return room;
 }
 
-void compute(const kernels::Work& work, const kernels::Operands& operands) {
-  if (work.is_empty()) return;
+/// Runs one instruction on tensors. None if the kernels do not support an operand's layout, or it is not a
+/// plain tensor.
+py::object run(const PlainTensors& tensors, const kernels::Instruction& given, const py::object& x,
+               const py::object& packed = py::none(), const py::object& summand = py::none(),
+               const py::object& room = py::none(), int64_t first_channel = 0) {
+  const std::optional<View> in = tensors.view(x.ptr());
+  const std::optional<View> other = summand.is_none() ? std::nullopt : tensors.view(summand.ptr());
+  if (!in || (!other && !summand.is_none())) return py::none();
+  std::optional<kernels::Call> call = kernels::call_of(given, in->shape, other ? &other->shape : nullptr);
+  if (!call) return py::none();
+  kernels::Operands operands{in->data, nullptr, other ? other->data : nullptr};
+  if (!packed.is_none())
+    operands.packed = tensors.floats(packed.ptr(), kernels::packed_size(kernels::weight_layout(call->given)));
+  py::object result = place_for(tensors, *call, room, first_channel, operands.out);
+  const kernels::Work work = kernels::work_of(given, call->given, tensors.num_threads());
+  if (work.is_empty()) return result;
   const py::gil_scoped_release release;
   kernels::run(work, operands);
-}
-
-/// The packed weight of a convolution with this layout.
-const float* weight_of(const PlainTensors& tensors, const py::object& packed,
-                       const kernels::Convolution& given) {
-  return tensors.floats(packed.ptr(), kernels::packed_size(kernels::weight_layout(given)));
-}
-
-/// None if the kernels do not support an image's layout, or it is not a plain tensor.
-py::object convolve(const PlainTensors& tensors, const py::object& x, const py::object& packed,
-                    const py::object& summand, const py::tuple& items, const py::object& room,
-                    int64_t first_channel) {
-  const std::optional<View> in = tensors.view(x.ptr());
-  if (!in) return py::none();
-  std::optional<View> other;
-  if (!summand.is_none()) {
-    other = tensors.view(summand.ptr());
-    if (!other) return py::none();
-  }
-  const ConvolutionNumbers numbers(items);
-  std::optional<kernels::Call> call =
-      kernels::convolution_of(in->shape, other ? &other->shape : nullptr, numbers.window, numbers.groups,
-                              numbers.method, numbers.epilogue);
-  if (!call) return py::none();
-  kernels::Operands operands{in->data, weight_of(tensors, packed, call->given),
-                             other ? other->data : nullptr};
-  py::object result = place_for(tensors, *call, room, first_channel, operands.out);
-  compute(kernels::convolution_work(call->given, tensors.num_threads()), operands);
   return result;
+}
+
+kernels::Instruction instruction(kernels::Operation operation, const py::tuple& items) {
+  kernels::Instruction made;
+  made.operation = operation;
+  read_numbers(items, made);
+  return made;
 }
 
 kernels::Element element_of(const std::string& dtype) {
@@ -79,53 +72,34 @@ std::vector<std::string> dtypes() {
 int best_method(int64_t images, int64_t channels, int64_t height, int64_t width, const py::tuple& items,
                 int num_threads, const std::string& dtype) {
   if (num_threads < 1) throw std::invalid_argument("no threads");
-  const ConvolutionNumbers numbers(items);
-  const std::optional<kernels::Call> call = kernels::convolution_of(
-      kernels::channels_last(images, channels, height, width, element_of(dtype)), nullptr, numbers.window,
-      numbers.groups, kernels::Method::kSums, numbers.epilogue);
+  kernels::Instruction given = instruction(kernels::Operation::kConvolve, items);
+  given.method = kernels::Method::kSums;
+  const std::optional<kernels::Call> call = kernels::call_of(
+      given, kernels::channels_last(images, channels, height, width, element_of(dtype)), nullptr);
   return call ? static_cast<int>(kernels::best_method(call->given, num_threads)) : 0;
 }
 
-/// None if the kernels do not support the image's layout, or it is not a plain tensor.
+py::object convolve(const PlainTensors& tensors, const py::object& x, const py::object& packed,
+                    const py::object& summand, const py::tuple& items, const py::object& room,
+                    int64_t first_channel) {
+  const kernels::Instruction given = instruction(kernels::Operation::kConvolve, items);
+  return run(tensors, given, x, packed, summand, room, first_channel);
+}
+
 py::object pool(const PlainTensors& tensors, const py::object& x, const py::tuple& items,
                 const py::object& room, int64_t first_channel) {
-  const std::optional<View> in = tensors.view(x.ptr());
-  if (!in) return py::none();
-  const PoolNumbers numbers(items);
-  std::optional<kernels::Call> call = kernels::pool_of(in->shape, numbers.window, numbers.is_ceiled);
-  if (!call) return py::none();
-  kernels::Operands operands{in->data};
-  py::object result = place_for(tensors, *call, room, first_channel, operands.out);
-  compute(kernels::pool_work(call->given, numbers.pool, tensors.num_threads()), operands);
-  return result;
+  const kernels::Instruction given = instruction(kernels::Operation::kPool, items);
+  return run(tensors, given, x, py::none(), py::none(), room, first_channel);
 }
 
-/// x[..., in] to [..., out], contiguous; None if the rows of x are not equidistant, or it is not a plain
-/// tensor.
+/// x[..., in] to [..., out], contiguous; None also if the rows of x are not equidistant.
 py::object linear(const PlainTensors& tensors, const py::object& x, const py::object& packed,
                   const py::tuple& items) {
-  const std::optional<View> in = tensors.view(x.ptr());
-  if (!in) return py::none();
-  const LinearNumbers numbers(items);
-  std::optional<kernels::Call> call =
-      kernels::linear_of(in->shape, numbers.outputs, numbers.method, numbers.epilogue);
-  if (!call) return py::none();
-  kernels::Operands operands{in->data, weight_of(tensors, packed, call->given)};
-  py::object result = place_for(tensors, *call, py::none(), 0, operands.out);
-  compute(kernels::convolution_work(call->given, tensors.num_threads()), operands);
-  return result;
+  return run(tensors, instruction(kernels::Operation::kLinear, items), x, packed);
 }
 
-/// None if the kernels do not support the image's layout, or it is not a plain tensor.
 py::object shuffle(const PlainTensors& tensors, const py::object& x, int64_t groups) {
-  const std::optional<View> in = tensors.view(x.ptr());
-  if (!in) return py::none();
-  std::optional<kernels::Call> call = kernels::shuffle_of(in->shape, groups);
-  if (!call) return py::none();
-  kernels::Operands operands{in->data};
-  py::object result = place_for(tensors, *call, py::none(), 0, operands.out);
-  compute(kernels::shuffle_work(call->given, tensors.num_threads()), operands);
-  return result;
+  return run(tensors, instruction(kernels::Operation::kShuffle, py::make_tuple(groups)), x);
 }
 
 /// None if the kernel does not support the operands' layout or sizes, or they are not plain tensors.

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "bindings/bind.h"
-#include "kernels/shapes.h"
+#include "kernels/sequence.h"
 
 namespace rlopt {
 
@@ -53,52 +53,48 @@ class Numbers {
   const py::tuple& items_;
 };
 
-struct ConvolutionNumbers {
-  kernels::Window window;
-  int64_t groups;
-  kernels::Method method;
-  kernels::Epilogue epilogue;
-
-  explicit ConvolutionNumbers(const Numbers& given)
-      : window(given.window()),
-        groups(given.integer(11)),
-        method(kernels::method_of(given.integer(12))),
-        epilogue(given.epilogue(13)) {}
-  explicit ConvolutionNumbers(const py::tuple& items) : ConvolutionNumbers(Numbers(items, 16)) {}
-};
-
-struct PoolNumbers {
-  kernels::Window window;
-  bool is_ceiled;
-  kernels::Pool pool;
-
-  explicit PoolNumbers(const Numbers& given)
-      : window(given.window()),
-        is_ceiled(given.integer(11) != 0),
-        pool(given.kind<kernels::Pool>(12, kernels::kNumPools, "pool")) {}
-  explicit PoolNumbers(const py::tuple& items) : PoolNumbers(Numbers(items, 13)) {}
-};
-
-struct LinearNumbers {
-  int64_t outputs;
-  kernels::Method method;
-  kernels::Epilogue epilogue;
-
-  explicit LinearNumbers(const Numbers& given)
-      : outputs(given.integer(0)),
-        method(kernels::method_of(given.integer(1))),
-        epilogue(given.epilogue(2)) {}
-  explicit LinearNumbers(const py::tuple& items) : LinearNumbers(Numbers(items, 5)) {}
-};
-
-struct PointwiseNumbers {
-  kernels::Pointwise pointwise;
-  kernels::Epilogue epilogue;
-
-  explicit PointwiseNumbers(const Numbers& given)
-      : pointwise(given.kind<kernels::Pointwise>(0, kernels::kNumPointwise, "pointwise operation")),
-        epilogue(given.epilogue(1)) {}
-  explicit PointwiseNumbers(const py::tuple& items) : PointwiseNumbers(Numbers(items, 4)) {}
-};
+/// Reads the arguments of an operation into its instruction.
+inline void read_numbers(const py::tuple& items, kernels::Instruction& into) {
+  switch (into.operation) {
+    case kernels::Operation::kConvolve: {
+      const Numbers given(items, 16);
+      into.window = given.window();
+      into.groups = given.integer(11);
+      into.method = kernels::method_of(given.integer(12));
+      into.epilogue = given.epilogue(13);
+      return;
+    }
+    case kernels::Operation::kPool: {
+      const Numbers given(items, 13);
+      into.window = given.window();
+      into.is_ceiled = given.integer(11) != 0;
+      into.pool = given.kind<kernels::Pool>(12, kernels::kNumPools, "pool");
+      return;
+    }
+    case kernels::Operation::kLinear: {
+      const Numbers given(items, 5);
+      into.window.out_channels = given.integer(0);
+      into.method = kernels::method_of(given.integer(1));
+      into.epilogue = given.epilogue(2);
+      return;
+    }
+    case kernels::Operation::kPointwise: {
+      const Numbers given(items, 4);
+      into.pointwise = given.kind<kernels::Pointwise>(0, kernels::kNumPointwise, "pointwise operation");
+      into.epilogue = given.epilogue(1);
+      return;
+    }
+    case kernels::Operation::kRoom:
+    case kernels::Operation::kView:
+    case kernels::Operation::kSlice:
+      into.sizes = py::cast<std::vector<int64_t>>(items);
+      return;
+    case kernels::Operation::kShuffle:
+      into.groups = Numbers(items, 1).integer(0);
+      return;
+    case kernels::Operation::kSame:
+      return;
+  }
+}
 
 }  // namespace rlopt

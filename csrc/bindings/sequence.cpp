@@ -108,54 +108,10 @@ class KernelSequence {
       each.other = py::cast<int>(fields[3]);
       each.room = py::cast<int>(fields[4]);
       each.first_channel = py::cast<int64_t>(fields[5]);
-      const auto items = py::cast<py::tuple>(fields[6]);
-      fill(each, items);
+      read_numbers(py::cast<py::tuple>(fields[6]), each);
       found.push_back(std::move(each));
     }
     return found;
-  }
-
-  static void fill(kernels::Instruction& each, const py::tuple& items) {
-    switch (each.operation) {
-      case kernels::Operation::kConvolve: {
-        const ConvolutionNumbers numbers(items);
-        each.window = numbers.window;
-        each.groups = numbers.groups;
-        each.method = numbers.method;
-        each.epilogue = numbers.epilogue;
-        return;
-      }
-      case kernels::Operation::kPool: {
-        const PoolNumbers numbers(items);
-        each.window = numbers.window;
-        each.is_ceiled = numbers.is_ceiled;
-        each.pool = numbers.pool;
-        return;
-      }
-      case kernels::Operation::kLinear: {
-        const LinearNumbers numbers(items);
-        each.window.out_channels = numbers.outputs;
-        each.method = numbers.method;
-        each.epilogue = numbers.epilogue;
-        return;
-      }
-      case kernels::Operation::kPointwise: {
-        const PointwiseNumbers numbers(items);
-        each.pointwise = numbers.pointwise;
-        each.epilogue = numbers.epilogue;
-        return;
-      }
-      case kernels::Operation::kRoom:
-      case kernels::Operation::kView:
-      case kernels::Operation::kSlice:
-        each.sizes = py::cast<std::vector<int64_t>>(items);
-        return;
-      case kernels::Operation::kShuffle:
-        each.groups = Numbers(items, 1).integer(0);
-        return;
-      case kernels::Operation::kSame:
-        return;
-    }
   }
 
   PlainTensors tensors_;

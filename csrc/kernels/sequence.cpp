@@ -6,6 +6,36 @@
 
 namespace rlopt::kernels {
 
+std::optional<Call> call_of(const Instruction& given, const Shape& in, const Shape* other) {
+  switch (given.operation) {
+    case Operation::kConvolve:
+      return convolution_of(in, other, given.window, given.groups, given.method, given.epilogue);
+    case Operation::kLinear:
+      return linear_of(in, given.window.out_channels, given.method, given.epilogue);
+    case Operation::kPool:
+      return pool_of(in, given.window, given.is_ceiled);
+    case Operation::kPointwise:
+      return pointwise_of(in, other, given.pointwise, given.epilogue);
+    case Operation::kShuffle:
+      return shuffle_of(in, given.groups);
+    default:
+      return std::nullopt;
+  }
+}
+
+Work work_of(const Instruction& given, const Convolution& of, int num_threads) {
+  switch (given.operation) {
+    case Operation::kPool:
+      return pool_work(of, given.pool, num_threads);
+    case Operation::kPointwise:
+      return pointwise_work(of, given.pointwise, num_threads);
+    case Operation::kShuffle:
+      return shuffle_work(of, num_threads);
+    default:
+      return convolution_work(of, num_threads);
+  }
+}
+
 /// Goes through the instructions of a sequence for inputs of some shapes.
 class Scheduler {
  public:
@@ -141,9 +171,6 @@ class Scheduler {
   bool add(size_t instruction) {
     const Instruction& given = instructions_[instruction];
     const Shape* const other = given.other < 0 ? nullptr : &shape(given.other);
-    std::optional<Call> call;
-    Step step;
-    step.work = convolution_work;
     switch (given.operation) {
       case Operation::kRoom:
         return true;  // already there
@@ -155,36 +182,18 @@ class Scheduler {
       case Operation::kSlice:
         slice(given, result(instruction));
         return true;
-      case Operation::kConvolve:
-        call =
-            convolution_of(shape(given.in), other, given.window, given.groups, given.method, given.epilogue);
-        break;
-      case Operation::kLinear:
-        call = linear_of(shape(given.in), given.window.out_channels, given.method, given.epilogue);
-        break;
-      case Operation::kPool:
-        call = pool_of(shape(given.in), given.window, given.is_ceiled);
-        step.work = [kind = given.pool](const Convolution& of, int count) {
-          return pool_work(of, kind, count);
-        };
-        break;
-      case Operation::kPointwise:
-        call = pointwise_of(shape(given.in), other, given.pointwise, given.epilogue);
-        step.work = [kind = given.pointwise](const Convolution& of, int count) {
-          return pointwise_work(of, kind, count);
-        };
-        break;
-      case Operation::kShuffle:
-        call = shuffle_of(shape(given.in), given.groups);
-        step.work = shuffle_work;
+      default:
         break;
     }
+    std::optional<Call> call = call_of(given, shape(given.in), other);
     if (!call) return false;
     if (given.packed >= 0) {
       const size_t size = packed_size(weight_layout(call->given));
       if (!shape(given.packed).is_contiguous() || shape(given.packed).size() != static_cast<int64_t>(size))
         throw std::invalid_argument("the packed weight has another size");
     }
+    Step step;
+    step.work = [&given](const Convolution& of, int count) { return work_of(given, of, count); };
     step.out = place_result(instruction, *call);
     step.given = call->given;
     if (is_copy_saved_[instruction] || step.work(step.given, 1).is_empty()) return true;

@@ -38,6 +38,11 @@ struct Instruction {
   std::vector<int64_t> sizes;  // of a concat buffer or a view; for a slice the number of channels
 };
 
+/// The call of an instruction that computes something, on operands of these shapes (`other` may be null).
+/// Nothing if an operand's layout is not supported.
+std::optional<Call> call_of(const Instruction& given, const Shape& in, const Shape* other);
+Work work_of(const Instruction& given, const Convolution& of, int num_threads);
+
 class Sequence {
  public:
   Sequence() = default;
