@@ -97,23 +97,13 @@ void attend(const Attention& given, int num_threads) {
       wanted == 1 ? 1
                   : std::clamp<int64_t>((kUnitsOfThread * wanted + heads - 1) / heads, 1, num_blocks(given));
   const int threads = static_cast<int>(std::min<int64_t>(wanted, heads * parts));
-  struct Shared {
-    const Attention& given;
-    int64_t heads, parts, scratch_of_thread;
-    std::unique_ptr<float[]> scratch;
-    std::atomic<int64_t> next{0};
-  } shared{given, heads, parts, scratch_of_thread(given.keys, given.size, given.value_size, given.element),
-           nullptr};
-  shared.scratch.reset(new float[static_cast<size_t>(shared.scratch_of_thread * threads)]);
-  in_parallel(
-      threads,
-      [](void* data, int thread, int) {
-        Shared& each = *static_cast<Shared*>(data);
-        const AttentionUnits units{each.heads, each.parts, num_blocks(each.given)};
-        kernels(each.given.element)
-            ->attention(each.given, units, each.next, each.scratch.get() + thread * each.scratch_of_thread);
-      },
-      &shared);
+  const AttentionUnits units{heads, parts, num_blocks(given)};
+  const int64_t size = scratch_of_thread(given.keys, given.size, given.value_size, given.element);
+  const std::unique_ptr<float[]> scratch(new float[static_cast<size_t>(size * threads)]);
+  std::atomic<int64_t> next{0};
+  in_parallel(threads, [&](int thread, int) {
+    kernels(given.element)->attention(given, units, next, scratch.get() + thread * size);
+  });
 }
 
 }  // namespace rlopt::kernels

@@ -343,18 +343,9 @@ void run(const Work& work, Operands operands) {
   const int64_t size = work.scratch_of_thread * work.num_threads;
   const std::unique_ptr<float[]> scratch(size > 0 ? new float[static_cast<size_t>(size)] : nullptr);
   operands.scratch = scratch.get();
-  struct Shared {
-    const Work& work;
-    const Operands& operands;
-    std::unique_ptr<Turn[]> turns;
-  } shared{work, operands, std::make_unique<Turn[]>(static_cast<size_t>(work.num_threads))};
-  in_parallel(
-      work.num_threads,
-      [](void* data, int thread, int count) {
-        const Shared& each = *static_cast<const Shared*>(data);
-        run_share(each.work, each.operands, thread, count, each.turns.get());
-      },
-      &shared);
+  const auto turns = std::make_unique<Turn[]>(static_cast<size_t>(work.num_threads));
+  in_parallel(work.num_threads,
+              [&](int thread, int count) { run_share(work, operands, thread, count, turns.get()); });
 }
 
 }  // namespace rlopt::kernels

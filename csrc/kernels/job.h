@@ -86,16 +86,16 @@ struct Kernels {
   int64_t unit;          // pixels: a multiple of the tile size of each width
   void (*dense)(const Job&, int thread, int num_threads);
   void (*winograd)(const Job&, int thread, int num_threads);
-  void (*bf16x3)(const Job&, int thread, int num_threads);        // null without a matrix unit
-  void (*few_channels)(const Job&, int thread, int num_threads);  // copied_rows for bfloat16
-  int64_t (*few_channels_scratch)(const Convolution&);            // floats per thread
+  void (*bf16x3)(const Job&, int thread, int num_threads);  // null without a matrix unit
+  void (*few_channels)(const Job&, int thread, int num_threads);
+  int64_t (*few_channels_scratch)(const Convolution&);  // floats per thread
   void (*depthwise)(const Job&, int thread, int num_threads);
   void (*pool)(const Job&, int thread, int num_threads);
   void (*pointwise)(const Job&, int thread, int num_threads);
   void (*shuffle)(const Job&, int thread, int num_threads);
   /// Null with AVX2, where ATen's is as fast.
   void (*attention)(const Attention&, const AttentionUnits&, std::atomic<int64_t>& next, float* scratch);
-  bool (*is_finite)(const float* from, int64_t count);  // null for bfloat16
+  bool (*is_finite)(const float* from, int64_t count);
 };
 
 /// The limit that TORCHRLOPT_INSTRUCTIONS sets; empty if it sets none. Throws std::invalid_argument for an

@@ -45,8 +45,8 @@ const OpenMp& loaded() {
 }
 
 struct Shared {
-  void (*run)(void*, int, int);
-  void* data;
+  void (*run)(const void*, int, int);
+  const void* data;
 };
 
 }  // namespace
@@ -57,7 +57,7 @@ void barrier() { loaded().barrier(); }
 
 bool is_in_parallel() { return has_openmp() && loaded().in_parallel() != 0; }
 
-void in_parallel(int num_threads, void (*run)(void* data, int thread, int count), void* data) {
+void in_parallel(int num_threads, void (*run)(const void* data, int thread, int count), const void* data) {
   if (num_threads <= 1 || !has_openmp()) return run(data, 0, 1);
   Shared shared{run, data};
   loaded().parallel(

@@ -288,18 +288,9 @@ std::vector<int64_t> Schedule::bands() const {
 
 void Schedule::run(char* const* memory) const {
   if (tasks_.empty()) return;
-  struct Shared {
-    const Schedule& schedule;
-    char* const* memory;
-    std::unique_ptr<Turn[]> turns;
-  } shared{*this, memory, std::make_unique<Turn[]>(Thread::num_turns(*this))};
-  in_parallel(
-      num_threads_,
-      [](void* data, int thread, int count) {
-        const Shared& each = *static_cast<const Shared*>(data);
-        Thread(each.schedule, each.memory, thread, count, each.turns.get()).run();
-      },
-      &shared);
+  const auto turns = std::make_unique<Turn[]>(Thread::num_turns(*this));
+  in_parallel(num_threads_,
+              [&](int thread, int count) { Thread(*this, memory, thread, count, turns.get()).run(); });
 }
 
 }  // namespace rlopt::kernels

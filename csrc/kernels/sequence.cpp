@@ -243,13 +243,11 @@ class Scheduler {
     to.element = from.element;
     to.rank = given.sizes.size();
     if (to.rank > kMostAxes) return false;
-    int64_t known = 1, stride = 1;
+    int64_t known = 1;
     for (const int64_t size : given.sizes) known *= size < 0 ? 1 : size;
-    for (size_t i = to.rank; i-- > 0;) {
+    for (size_t i = 0; i < to.rank; ++i)
       to.sizes[i] = given.sizes[i] < 0 ? from.size() / std::max<int64_t>(known, 1) : given.sizes[i];
-      to.strides[i] = stride;
-      stride *= std::max<int64_t>(to.sizes[i], 1);
-    }
+    lie_contiguously(to);
     if (to.size() != from.size()) throw std::invalid_argument("a view has as many elements");
     if (!from.is_contiguous() && !from.is_empty()) return false;
     seen = values_[static_cast<size_t>(given.in)];

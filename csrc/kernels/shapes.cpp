@@ -34,15 +34,19 @@ bool Shape::operator==(const Shape& other) const {
          std::equal(strides.begin(), strides.begin() + rank, other.strides.begin());
 }
 
+void lie_contiguously(Shape& shape) {
+  int64_t stride = 1;
+  for (size_t i = shape.rank; i-- > 0;) {
+    shape.strides[i] = stride;
+    stride *= std::max<int64_t>(shape.sizes[i], 1);
+  }
+}
+
 Shape contiguous(std::initializer_list<int64_t> sizes) {
   Shape made;
   made.rank = sizes.size();
   std::copy(sizes.begin(), sizes.end(), made.sizes.begin());
-  int64_t stride = 1;
-  for (size_t i = made.rank; i-- > 0;) {
-    made.strides[i] = stride;
-    stride *= std::max<int64_t>(made.sizes[i], 1);
-  }
+  lie_contiguously(made);
   return made;
 }
 
@@ -231,11 +235,7 @@ std::optional<Rows> rows_of(const Shape& in) {
 Shape rows_like(const Shape& in, int64_t size) {
   Shape made = in;
   made.sizes[in.rank - 1] = size;
-  int64_t stride = 1;
-  for (size_t i = in.rank; i-- > 0;) {
-    made.strides[i] = stride;
-    stride *= std::max<int64_t>(made.sizes[i], 1);
-  }
+  lie_contiguously(made);
   return made;
 }
 

@@ -42,6 +42,9 @@ struct Shape {
 /// Whether pointwise operators treat it as rows.
 inline bool is_of_rows(const Shape& shape) { return shape.rank == 2 || shape.rank == 3; }
 
+/// Strides of a contiguous tensor with these sizes.
+void lie_contiguously(Shape& shape);
+
 /// A contiguous float32 tensor of these sizes.
 Shape contiguous(std::initializer_list<int64_t> sizes);
 

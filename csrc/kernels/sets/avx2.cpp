@@ -22,6 +22,7 @@ constexpr int64_t kWidestPanel = 2;
 #include "kernels/pool.inc"
 #include "kernels/pointwise.inc"
 #include "kernels/shuffle.inc"
+#include "kernels/table.inc"
 // clang-format on
 }  // namespace avx2
 }  // namespace rlopt::kernels
@@ -29,21 +30,7 @@ constexpr int64_t kWidestPanel = 2;
 
 namespace rlopt::kernels {
 
-constinit const Kernels kAvx2{"avx2",
-                              avx2::kVector,
-                              avx2::kWidestPanel,
-                              avx2::kUnit,
-                              avx2::dense,
-                              avx2::winograd,
-                              nullptr,
-                              avx2::few_channels,
-                              avx2::few_channels_scratch,
-                              avx2::depthwise,
-                              avx2::pool,
-                              avx2::pointwise,
-                              avx2::shuffle,
-                              nullptr,
-                              avx2::is_finite};
+constinit const Kernels kAvx2 = avx2::table_of("avx2", nullptr);
 
 static_assert(avx2::kVector == kLeastChannels, "a kernel computes a whole vector");
 

@@ -27,6 +27,7 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/pointwise.inc"
 #include "kernels/shuffle.inc"
 #include "kernels/attention.inc"
+#include "kernels/table.inc"
 #if RLOPT_HAS_AMX
 #include "kernels/amx.inc"
 #include "kernels/bf16x3.inc"
@@ -38,32 +39,11 @@ constexpr int64_t kWidestPanel = 4;
 
 namespace rlopt::kernels {
 
-namespace {
-
-constexpr Kernels with_bf16x3(const char* name, void (*bf16x3)(const Job&, int, int)) {
-  return {name,
-          avx512::kVector,
-          avx512::kWidestPanel,
-          avx512::kUnit,
-          avx512::dense,
-          avx512::winograd,
-          bf16x3,
-          avx512::few_channels,
-          avx512::few_channels_scratch,
-          avx512::depthwise,
-          avx512::pool,
-          avx512::pointwise,
-          avx512::shuffle,
-          avx512::attention,
-          avx512::is_finite};
-}
-
-}  // namespace
-
-constinit const Kernels kAvx512 = with_bf16x3("avx512", nullptr);
+constinit const Kernels kAvx512 = avx512::table_of("avx512", avx512::attention);
 #if RLOPT_HAS_AMX
-constinit const Kernels kAmx = with_bf16x3("amx", avx512::bf16x3_in_unit);
-constinit const Kernels kAmxInSoftware = with_bf16x3("amx-in-software", avx512::bf16x3_in_software);
+constinit const Kernels kAmx = avx512::table_of("amx", avx512::attention, avx512::bf16x3_in_unit);
+constinit const Kernels kAmxInSoftware =
+    avx512::table_of("amx-in-software", avx512::attention, avx512::bf16x3_in_software);
 #endif
 
 }  // namespace rlopt::kernels

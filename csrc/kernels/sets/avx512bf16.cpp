@@ -31,6 +31,7 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/pointwise.inc"
 #include "kernels/shuffle.inc"
 #include "kernels/attention.inc"
+#include "kernels/table.inc"
 // clang-format on
 }  // namespace avx512bf16
 #undef RLOPT_VECTOR
@@ -51,21 +52,7 @@ namespace rlopt::kernels {
 
 namespace {
 
-constexpr Kernels kOf16{"avx512",
-                        avx512bf16::kVector,
-                        avx512bf16::kWidestPanel,
-                        avx512bf16::kUnit,
-                        avx512bf16::dense,
-                        avx512bf16::winograd,
-                        nullptr,
-                        avx512bf16::copied_rows,
-                        avx512bf16::copied_rows_scratch,
-                        avx512bf16::depthwise,
-                        avx512bf16::pool,
-                        avx512bf16::pointwise,
-                        avx512bf16::shuffle,
-                        avx512bf16::attention,
-                        nullptr};
+constexpr Kernels kOf16 = avx512bf16::table_of("avx512", avx512bf16::attention);
 
 constexpr Kernels of_few(Kernels made) {
   made.depthwise = avx512bf16_of_8::depthwise;
