@@ -139,22 +139,6 @@ uint64_t Graph::hash() const {
   return total;
 }
 
-bool Graph::depends_on(Value value, const std::vector<NodeId>& from) const {
-  if (!value.present()) return false;
-  std::vector<NodeId> stack{value.node};
-  std::unordered_set<NodeId> seen{value.node};
-  while (!stack.empty()) {
-    const NodeId id = stack.back();
-    stack.pop_back();
-    if (std::find(from.begin(), from.end(), id) != from.end()) return true;
-    for (const Value& input : node(id).inputs) {
-      // A static expression reads only static values, so it leads to no run-time node.
-      if (input.present() && seen.insert(input.node).second) stack.push_back(input.node);
-    }
-  }
-  return false;
-}
-
 uint64_t Graph::identity_of(Value value) const {
   if (!value.present()) return 1;
   const Node& producer = node(value.node);

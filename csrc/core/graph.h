@@ -113,8 +113,6 @@ class Graph {
   /// A deep copy that shares no nodes: threads that edit copies of one graph would contend for the reference
   /// counts of what the copies share.
   Graph unshared() const;
-  /// True when `from` is reachable backwards from `value` (value depends on it).
-  bool depends_on(Value value, const std::vector<NodeId>& from) const;
 
  private:
   friend class GraphEdit;

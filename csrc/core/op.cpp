@@ -1,10 +1,11 @@
 #include "core/op.h"
 
+#include <bit>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <sstream>
+#include <type_traits>
 #include <unordered_map>
 
 namespace rlopt {
@@ -95,48 +96,9 @@ std::vector<OpInfo> make_table() {
   return table;
 }
 
-uint64_t bits_of(double value) {
-  const double canonical = value == 0 ? 0.0 : value;  // -0 to 0: equal values have equal bits
-  uint64_t bits = 0;
-  std::memcpy(&bits, &canonical, sizeof bits);
-  return bits;
-}
-
-uint64_t mix_values(const std::vector<AttrValue>& values) {
-  uint64_t hash = values.size();
-  for (const AttrValue& value : values) {
-    if (const auto* number = std::get_if<int64_t>(&value)) {
-      hash = hash_mix(hash, static_cast<uint64_t>(*number));
-    } else if (const auto* real = std::get_if<double>(&value)) {
-      hash = hash_mix(hash, bits_of(*real));
-    } else if (const auto* text = std::get_if<std::string>(&value)) {
-      hash = hash_mix(hash, hash_string(*text));
-    } else if (const auto* ints = std::get_if<Ints>(&value)) {
-      hash = hash_mix(hash, ints->size());
-      for (const int64_t each : *ints) hash = hash_mix(hash, static_cast<uint64_t>(each));
-    } else {
-      const auto& floats = std::get<Floats>(value);
-      hash = hash_mix(hash, floats.size());
-      for (const double each : floats) hash = hash_mix(hash, bits_of(each));
-    }
-  }
-  return hash;
-}
-
 const char* kind_name(AttrKind kind) {
-  switch (kind) {
-    case AttrKind::Int:
-      return "int";
-    case AttrKind::Float:
-      return "float";
-    case AttrKind::String:
-      return "string";
-    case AttrKind::Ints:
-      return "list of ints";
-    case AttrKind::Floats:
-      return "list of floats";
-  }
-  return "?";
+  static constexpr const char* kNames[] = {"int", "float", "string", "list of ints", "list of floats"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 /// The value converted to the schema's kind, or TypeError.
@@ -210,27 +172,10 @@ bool belongs(DType dtype, DTypes dtypes) {
 }
 
 const char* dtypes_text(DTypes dtypes) {
-  switch (dtypes) {
-    case DTypes::Any:
-      return "any dtype";
-    case DTypes::Known:
-      return "numbers or bool";
-    case DTypes::Numeric:
-      return "a numeric dtype";
-    case DTypes::Ordered:
-      return "ordered numbers";
-    case DTypes::Signed:
-      return "a signed dtype";
-    case DTypes::Float:
-      return "a floating dtype";
-    case DTypes::Integer:
-      return "an integer dtype";
-    case DTypes::Unsigned:
-      return "an unsigned dtype";
-    case DTypes::Bool:
-      return "bool";
-  }
-  return "?";
+  static constexpr const char* kTexts[] = {"any dtype",        "numbers or bool",   "a numeric dtype",
+                                           "ordered numbers",  "a signed dtype",    "a floating dtype",
+                                           "an integer dtype", "an unsigned dtype", "bool"};
+  return kTexts[static_cast<size_t>(dtypes)];
 }
 
 std::shared_ptr<const Attrs> Attrs::make(Op op, const std::vector<std::pair<std::string, AttrValue>>& given) {
@@ -255,7 +200,9 @@ std::shared_ptr<const Attrs> Attrs::make(Op op, const std::vector<std::pair<std:
       throw TypeError(info.name + ": required attribute '" + info.attrs[i].name + "' is missing");
     }
   }
-  attrs->fingerprint_ = mix_values(attrs->values_);
+  attrs->fingerprint_ = attrs->values_.size();
+  for (const AttrValue& value : attrs->values_)
+    attrs->fingerprint_ = hash_value(attrs->fingerprint_, value, Zeros::Equal);
   return attrs;
 }
 
@@ -342,21 +289,37 @@ uint64_t hash_string(const std::string& text) {
   return hash_mix(hash, text.size());
 }
 
+uint64_t hash_value(uint64_t hash, const AttrValue& value, Zeros zeros) {
+  const auto bits = [zeros](auto number) {
+    if constexpr (std::is_same_v<decltype(number), double>) {
+      return std::bit_cast<uint64_t>(zeros == Zeros::Equal && number == 0 ? 0.0 : number);
+    } else {
+      return static_cast<uint64_t>(number);
+    }
+  };
+  return std::visit(
+      [&](const auto& each) {
+        using T = std::decay_t<decltype(each)>;
+        if constexpr (std::is_arithmetic_v<T>) {
+          return hash_mix(hash, bits(each));
+        } else if constexpr (std::is_same_v<T, std::string>) {
+          return hash_mix(hash, hash_string(each));
+        } else {
+          uint64_t all = hash_mix(hash, each.size());
+          for (const auto number : each) all = hash_mix(all, bits(number));
+          return all;
+        }
+      },
+      value);
+}
+
 uint64_t hash_attrs(const Attrs& attrs) {
   uint64_t hash = 1;
   for (const auto& value : attrs.values()) {
     hash = hash_mix(hash, value.index());
-    if (const auto* number = std::get_if<int64_t>(&value)) {
-      hash = hash_mix(hash, static_cast<uint64_t>(*number));
-    } else if (const auto* real = std::get_if<double>(&value)) {
-      uint64_t bits = 0;
-      std::memcpy(&bits, real, sizeof bits);
-      hash = hash_mix(hash, bits);
-    } else if (const auto* text = std::get_if<std::string>(&value)) {
-      hash = hash_mix(hash, hash_string(*text));
-    } else {
-      hash = hash_mix(hash, hash_string(attr_str(value)));
-    }
+    // Lists by their text: plans are stored under this hash, so it must not change.
+    const bool is_list = std::holds_alternative<Ints>(value) || std::holds_alternative<Floats>(value);
+    hash = hash_value(hash, is_list ? AttrValue(attr_str(value)) : value, Zeros::Distinct);
   }
   return hash;
 }

@@ -142,5 +142,9 @@ std::optional<double> parse_real(const std::string& text);
 uint64_t hash_mix(uint64_t seed, uint64_t value);
 uint64_t hash_string(const std::string& text);
 uint64_t hash_attrs(const Attrs& attrs);
+/// Whether 0 and -0 have one hash.
+enum class Zeros : uint8_t { Equal, Distinct };
+/// Mixes the numbers or the text of a value into a hash, but not its kind.
+uint64_t hash_value(uint64_t hash, const AttrValue& value, Zeros zeros);
 
 }  // namespace rlopt

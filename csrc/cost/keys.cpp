@@ -1,6 +1,4 @@
 // Keys of the price table: 64-bit hashes of everything that affects a node's time.
-#include <cstring>
-
 #include "cost/contractions.h"
 #include "cost/cost.h"
 
@@ -19,34 +17,6 @@ uint64_t op_hash(Op op) {
     return all;
   }();
   return hashes[static_cast<size_t>(op)];
-}
-
-uint64_t number_hash(uint64_t hash, double number) {
-  uint64_t bits = 0;
-  std::memcpy(&bits, &number, sizeof bits);
-  return hash_mix(hash, bits);
-}
-
-/// Same as `hash_attrs`, but without converting lists to text.
-uint64_t attrs_hash(uint64_t hash, const Attrs& attrs) {
-  for (const AttrValue& value : attrs.values()) {
-    hash = hash_mix(hash, value.index());
-    if (const auto* number = std::get_if<int64_t>(&value)) {
-      hash = hash_mix(hash, static_cast<uint64_t>(*number));
-    } else if (const auto* real = std::get_if<double>(&value)) {
-      hash = number_hash(hash, *real);
-    } else if (const auto* text = std::get_if<std::string>(&value)) {
-      hash = hash_mix(hash, hash_string(*text));
-    } else if (const auto* ints = std::get_if<Ints>(&value)) {
-      hash = hash_mix(hash, ints->size());
-      for (const int64_t each : *ints) hash = hash_mix(hash, static_cast<uint64_t>(each));
-    } else {
-      const auto& floats = std::get<Floats>(value);
-      hash = hash_mix(hash, floats.size());
-      for (const double each : floats) hash = number_hash(hash, each);
-    }
-  }
-  return hash;
 }
 
 uint64_t type_hash(uint64_t hash, const TensorType& type, const Sizes& sizes) {
@@ -79,7 +49,8 @@ NodeKeys CostModel::keys(const Graph& graph, NodeId id) const {
     keys.context = hash_mix(kContextSeed, keys.own);
     return keys;
   }
-  keys.own = attrs_hash(keys.own, *node.attrs);
+  for (const AttrValue& value : node.attrs->values())
+    keys.own = hash_value(hash_mix(keys.own, value.index()), value, Zeros::Distinct);
   for (const TensorType& type : *node.types) keys.own = type_hash(keys.own, type, sizes_);
   for (const Value& input : node.inputs) {
     keys.own = hash_mix(keys.own, !input.present() ? 0 : graph.is_static(input) ? 1 : 2);

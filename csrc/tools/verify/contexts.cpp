@@ -8,24 +8,18 @@ namespace rlopt {
 
 namespace {
 
-/// Adds a node that reads the value, as another graph output.
-void add_reader(GraphEdit& edit, Value value) {
-  const bool is_boolean = edit.graph().type(value).dtype == DType::boolean;
-  const Op op = is_boolean ? Op::Not : Op::Neg;
-  const NodeId id = add_inferred(edit, op, Attrs::make(op, {}), {value});
-  auto outputs = edit.graph().outputs();
-  auto names = edit.graph().output_names();
-  outputs.push_back({id, 0});
-  names.push_back("reader");
-  edit.set_outputs(std::move(outputs), std::move(names));
-}
-
 void add_output(GraphEdit& edit, Value value, const std::string& name) {
   auto outputs = edit.graph().outputs();
   auto names = edit.graph().output_names();
   outputs.push_back(value);
   names.push_back(name);
   edit.set_outputs(std::move(outputs), std::move(names));
+}
+
+/// Adds a node that reads the value, as another graph output.
+void add_reader(GraphEdit& edit, Value value) {
+  const Op op = edit.graph().type(value).dtype == DType::boolean ? Op::Not : Op::Neg;
+  add_output(edit, {add_inferred(edit, op, Attrs::make(op, {}), {value}), 0}, "reader");
 }
 
 std::optional<Graph> same_tensor(const Instance& instance, Random& random) {
@@ -70,11 +64,12 @@ std::optional<Graph> overlap(const Instance& instance) {
 
 std::optional<Graph> chain(const Instance& instance, Random& random) {
   const Graph& graph = instance.graph;
+  const TopologicalOrder order(graph);
   std::vector<std::pair<Value, Value>> pairs;  // input, and the output that replaces it
   for (const NodeId id : graph.inputs()) {
     for (const Value& output : graph.outputs()) {
       const Value input{id, 0};
-      if (graph.type(input) == graph.type(output) && !graph.depends_on(output, {id}))
+      if (graph.type(input) == graph.type(output) && !order.depends_on(graph, output, {id}))
         pairs.emplace_back(input, output);
     }
   }
