@@ -43,6 +43,19 @@ enum class BinaryOp : uint8_t {
   Mod
 };
 
+struct Operator {
+  const char* symbol;
+  BinaryOp op;
+  int precedence;
+};
+/// In the order of BinaryOp.
+inline constexpr Operator kOperators[] = {
+    {"||", BinaryOp::Or, 1},       {"&&", BinaryOp::And, 2},          {"==", BinaryOp::Equal, 3},
+    {"!=", BinaryOp::NotEqual, 3}, {"<", BinaryOp::Less, 3},          {"<=", BinaryOp::LessEqual, 3},
+    {">", BinaryOp::Greater, 3},   {">=", BinaryOp::GreaterEqual, 3}, {"+", BinaryOp::Add, 4},
+    {"-", BinaryOp::Sub, 4},       {"*", BinaryOp::Mul, 5},           {"/", BinaryOp::Div, 5},
+    {"%", BinaryOp::Mod, 5}};
+
 struct Function;
 struct Expr;
 using ExprPtr = std::shared_ptr<const Expr>;

@@ -9,18 +9,6 @@ namespace {
 
 constexpr int kMaxDepth = 100;  // of brackets and signs; hostile text must not exhaust the stack
 
-struct Operator {
-  const char* symbol;
-  BinaryOp op;
-  int precedence;
-};
-constexpr Operator kOperators[] = {
-    {"||", BinaryOp::Or, 1},       {"&&", BinaryOp::And, 2},       {"==", BinaryOp::Equal, 3},
-    {"!=", BinaryOp::NotEqual, 3}, {"<=", BinaryOp::LessEqual, 3}, {">=", BinaryOp::GreaterEqual, 3},
-    {"<", BinaryOp::Less, 3},      {">", BinaryOp::Greater, 3},    {"+", BinaryOp::Add, 4},
-    {"-", BinaryOp::Sub, 4},       {"*", BinaryOp::Mul, 5},        {"/", BinaryOp::Div, 5},
-    {"%", BinaryOp::Mod, 5}};
-
 class ExpressionReader {
  public:
   explicit ExpressionReader(Reader& reader) : reader_(reader), line_(reader.peek().line) {}

@@ -3,27 +3,9 @@
 namespace rlopt {
 
 const char* expr_type_name(ExprType type) {
-  switch (type) {
-    case ExprType::Int:
-      return "an int";
-    case ExprType::Float:
-      return "a float";
-    case ExprType::Bool:
-      return "a truth value";
-    case ExprType::String:
-      return "a string";
-    case ExprType::List:
-      return "a list";
-    case ExprType::Tensor:
-      return "a tensor";
-    case ExprType::Number:
-      return "a number";
-    case ExprType::Scalar:
-      return "a scalar";
-    case ExprType::Any:
-      return "anything";
-  }
-  return "?";
+  static constexpr const char* kNames[] = {"an int",   "a float",  "a truth value", "a string", "a list",
+                                           "a tensor", "a number", "a scalar",      "anything"};
+  return kNames[static_cast<size_t>(type)];
 }
 
 namespace syntax {
@@ -208,16 +190,9 @@ ExprPtr resolve_expression(const ExprPtr& raw, const Lookup& lookup, const std::
 }
 
 ExprType type_of_attribute(AttrKind kind) {
-  switch (kind) {
-    case AttrKind::Int:
-      return ExprType::Int;
-    case AttrKind::Float:
-      return ExprType::Float;
-    case AttrKind::String:
-      return ExprType::String;
-    default:
-      return ExprType::List;
-  }
+  constexpr ExprType kTypes[] = {ExprType::Int, ExprType::Float, ExprType::String, ExprType::List,
+                                 ExprType::List};
+  return kTypes[static_cast<size_t>(kind)];
 }
 
 }  // namespace syntax

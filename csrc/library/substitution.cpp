@@ -7,19 +7,6 @@ namespace rlopt {
 
 namespace {
 
-const char* symbol_of(BinaryOp op) {
-  static const char* const kSymbols[] = {"||", "&&", "==", "!=", "<", "<=", ">",
-                                         ">=", "+",  "-",  "*",  "/", "%"};
-  return kSymbols[static_cast<size_t>(op)];
-}
-
-int precedence_of(BinaryOp op) {
-  if (op == BinaryOp::Or) return 1;
-  if (op == BinaryOp::And) return 2;
-  if (op <= BinaryOp::GreaterEqual) return 3;
-  return op <= BinaryOp::Sub ? 4 : 5;
-}
-
 constexpr int kUnary = 6;
 
 /// Adds parentheses if `expr` binds less tightly than its context.
@@ -56,10 +43,9 @@ std::string print(const Expr& expr, int place) {
     case Expr::Kind::Binary:
       break;
   }
-  const int mine = precedence_of(expr.op);
+  const auto& [symbol, op, mine] = kOperators[static_cast<size_t>(expr.op)];
   const int left = mine == 3 ? mine + 1 : mine;  // comparisons do not chain
-  const std::string text =
-      print(*expr.args[0], left) + " " + symbol_of(expr.op) + " " + print(*expr.args[1], mine + 1);
+  const std::string text = print(*expr.args[0], left) + " " + symbol + " " + print(*expr.args[1], mine + 1);
   return mine < place ? "(" + text + ")" : text;
 }
 
