@@ -3,7 +3,6 @@
 
 #include "core/text.h"
 #include "tools/bindings/bind.h"
-#include "tools/verify/instances.h"
 
 namespace rlopt {
 

@@ -78,64 +78,30 @@ Data draw_data(const Graph& graph, Random& random, Arithmetic arithmetic, Number
   return data;
 }
 
-std::string where(const Graph& graph, size_t output, size_t element) {
-  return "output " + graph.output_names()[output] + ", element " + std::to_string(element) + ": ";
-}
-
-std::string shapes_differ(const RefTensor& a, const RefTensor& b) {
-  return a.dims == b.dims ? "" : "the shapes of an output differ";
-}
-
-std::string compare_exact(const Graph& graph, const std::vector<RefTensor>& a,
-                          const std::vector<RefTensor>& b) {
+/// Where an output first differs, by accepts(before, after, the output's largest magnitude or 1); empty if
+/// nowhere. `suffix` ends the text.
+template <class Accepts>
+std::string find_difference(const Graph& graph, const std::vector<RefTensor>& a,
+                            const std::vector<RefTensor>& b, const Accepts& accepts,
+                            const std::string& suffix = "") {
   for (size_t i = 0; i < a.size(); ++i) {
-    const std::string shapes = shapes_differ(a[i], b[i]);
-    if (!shapes.empty()) return shapes;
-    for (size_t k = 0; k < a[i].ints.size(); ++k) {
-      if (a[i].ints[k] == b[i].ints[k]) continue;
-      return where(graph, i, k) + std::to_string(a[i].ints[k]) + " before, " + std::to_string(b[i].ints[k]) +
-             " after (mod 2^31-1)";
-    }
-  }
-  return "";
-}
-
-std::string compare_reals(const Graph& graph, const std::vector<RefTensor>& a,
-                          const std::vector<RefTensor>& b, double& error) {
-  for (size_t i = 0; i < a.size(); ++i) {
-    const std::string shapes = shapes_differ(a[i], b[i]);
-    if (!shapes.empty()) return shapes;
+    if (a[i].dims != b[i].dims) return "the shapes of an output differ";
     double scale = 1;
     for (const double value : a[i].doubles) {
       if (std::isfinite(value)) scale = std::max(scale, std::fabs(value));
     }
     for (size_t k = 0; k < a[i].doubles.size(); ++k) {
       const double x = a[i].doubles[k], y = b[i].doubles[k];
-      // NaN or infinite values may become anything (a refinement); finite values must stay.
-      if (x == y || !std::isfinite(x)) continue;
-      const double relative = std::fabs(x - y) / scale;
-      if (relative <= kTolerance) {
-        error = std::max(error, relative);
-        continue;
-      }
-      return where(graph, i, k) + attr_str(x) + " before, " + attr_str(y) + " after";
+      if (accepts(x, y, scale)) continue;
+      return "output " + graph.output_names()[i] + ", element " + std::to_string(k) + ": " + attr_str(x) +
+             " before, " + attr_str(y) + " after" + suffix;
     }
   }
   return "";
 }
 
-std::string compare_bits(const Graph& graph, const std::vector<RefTensor>& a,
-                         const std::vector<RefTensor>& b) {
-  for (size_t i = 0; i < a.size(); ++i) {
-    for (size_t k = 0; k < a[i].doubles.size(); ++k) {
-      const double x = a[i].doubles[k], y = b[i].doubles[k];
-      const bool equal = (std::isnan(x) && std::isnan(y)) || (x == y && std::signbit(x) == std::signbit(y));
-      if (!equal)
-        return where(graph, i, k) + attr_str(x) + " before, " + attr_str(y) +
-               " after, but it is marked exact";
-    }
-  }
-  return "";
+bool are_same_bits(double x, double y) {
+  return (std::isnan(x) && std::isnan(y)) || (x == y && std::signbit(x) == std::signbit(y));
 }
 
 }  // namespace
@@ -146,11 +112,13 @@ Comparison compare(const Graph& before, const Graph& after, uint64_t seed, int r
   try {
     const Data data = draw_data(before, random, Arithmetic::Field, Numbers::Signed);
     const auto a = evaluate(before, data, Arithmetic::Field), b = evaluate(after, data, Arithmetic::Field);
-    result.is_field = compare_exact(before, a, b).empty();
+    result.is_field = std::equal(a.begin(), a.end(), b.begin(), [](const RefTensor& x, const RefTensor& y) {
+      return x.dims == y.dims && x.ints == y.ints;
+    });
   } catch (const TypeError&) {
     result.is_field = false;  // an operator is undefined in the field: float64 decides
   }
-  const auto in_float64 = [&](Numbers numbers, const auto& difference) {
+  const auto in_float64 = [&](Numbers numbers, const auto& accepts, const std::string& suffix = "") {
     const Data data = draw_data(before, random, Arithmetic::Float64, numbers);
     std::vector<RefTensor> a;
     try {
@@ -160,17 +128,25 @@ Comparison compare(const Graph& before, const Graph& after, uint64_t seed, int r
       return;
     }
     try {
-      result.difference = difference(a, evaluate(after, data, Arithmetic::Float64));
+      const std::vector<RefTensor> b = evaluate(after, data, Arithmetic::Float64);
+      result.difference = find_difference(before, a, b, accepts, suffix);
     } catch (const TypeError& error) {
       result.difference = std::string("only the graph before can be evaluated: ") + error.what();
     }
   };
   if (!result.is_field) {
-    in_float64(round == 0 ? Numbers::Positive : Numbers::Signed,
-               [&](const auto& a, const auto& b) { return compare_reals(before, a, b, result.error); });
+    in_float64(round == 0 ? Numbers::Positive : Numbers::Signed, [&](double x, double y, double scale) {
+      // NaN or infinite values may become anything (a refinement); finite values must stay.
+      if (x == y || !std::isfinite(x)) return true;
+      const double relative = std::fabs(x - y) / scale;
+      if (relative <= kTolerance) result.error = std::max(result.error, relative);
+      return relative <= kTolerance;
+    });
   }
   if (result.difference.empty() && is_exact) {
-    in_float64(Numbers::Special, [&](const auto& a, const auto& b) { return compare_bits(before, a, b); });
+    in_float64(
+        Numbers::Special, [](double x, double y, double) { return are_same_bits(x, y); },
+        ", but it is marked exact");
   }
   return result;
 }

@@ -11,8 +11,12 @@ namespace rlopt {
 
 namespace {
 
-constexpr int kMinBindings = 8;  // fewer distinct instances are not conclusive
-constexpr int kMaxSteps = 3;     // per substitution and graph: overlapping matches
+constexpr int kMinBindings = 8;      // fewer distinct instances are not conclusive
+constexpr int kMaxSteps = 3;         // per substitution and graph: overlapping matches
+constexpr int kMaxAttempts = 20000;  // of draw_instances
+
+/// A pattern with little freedom runs out of distinct instances.
+bool is_exhausted(int attempts, int found) { return attempts > 4000 && found * 100 < attempts; }
 
 class Verifier {
  public:
@@ -28,8 +32,7 @@ class Verifier {
     Drawer drawer(library_, number_, random_);
     int attempts = 0;
     while (result_.num_bindings < options_.num_bindings && attempts < options_.max_attempts) {
-      // A pattern with little freedom runs out of distinct instances.
-      if (++attempts > 4000 && result_.num_bindings * 100 < attempts) break;
+      if (is_exhausted(++attempts, result_.num_bindings)) break;
       if (options_.interrupted && options_.interrupted()) return {};
       const auto instance = drawer.draw();
       if (!instance || !seen_.insert(instance->graph.hash()).second) continue;
@@ -141,6 +144,26 @@ class Verifier {
 
 VerifyResult verify(const Library& library, int substitution, const VerifyOptions& options) {
   return Verifier(library, substitution, options).run();
+}
+
+std::vector<DrawnInstance> draw_instances(const Library& library, int substitution, int count,
+                                          uint64_t seed) {
+  const std::string& name = library.substitutions()[static_cast<size_t>(substitution)].name;
+  Random random(hash_mix(seed, hash_string(name)));
+  Drawer drawer(library, substitution, random);
+  std::set<uint64_t> seen;
+  std::vector<DrawnInstance> drawn;
+  for (int attempt = 1; attempt <= kMaxAttempts && static_cast<int>(drawn.size()) < count; ++attempt) {
+    if (is_exhausted(attempt, static_cast<int>(drawn.size()))) break;
+    auto instance = drawer.draw();
+    if (!instance || !seen.insert(instance->graph.hash()).second) continue;
+    for (Match& match : find_matches(instance->graph, library, substitution)) {
+      if (!apply_match(instance->graph, library, match).graph) continue;
+      drawn.push_back({std::move(instance->graph), std::move(match)});
+      break;
+    }
+  }
+  return drawn;
 }
 
 }  // namespace rlopt

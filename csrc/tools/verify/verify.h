@@ -37,4 +37,13 @@ struct VerifyResult {
 /// max|y|). An `exact` substitution must also agree bit for bit on NaN, Inf and signed zeros.
 VerifyResult verify(const Library& library, int substitution, const VerifyOptions& options);
 
+/// An instance as plain values, for callers that reason about it instead of evaluating it.
+struct DrawnInstance {
+  Graph graph;
+  Match match;  // a match that apply does not refuse
+};
+/// Up to `count` distinct instances on which the substitution fires, drawn as in `verify`. The match's
+/// attributes belong to the graph's nodes.
+std::vector<DrawnInstance> draw_instances(const Library& library, int substitution, int count, uint64_t seed);
+
 }  // namespace rlopt
