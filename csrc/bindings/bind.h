@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <cstdio>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -78,6 +79,25 @@ inline py::list steps_to_python(const Library& library, const std::vector<Step>&
         py::make_tuple(library.substitutions()[static_cast<size_t>(step.substitution)].name, step.location));
   }
   return result;
+}
+
+/// The steps of such pairs; raises the error class `error` for a name that the library does not have.
+inline std::vector<Step> steps_from_python(const Library& library, const py::handle& steps,
+                                           const char* error) {
+  std::vector<Step> result;
+  for (const auto& step : steps) {
+    const auto [name, location] = step.cast<std::pair<std::string, int>>();
+    const int index = library.find(name);
+    if (index < 0) raise_python(error, "the library has no substitution '" + name + "'");
+    result.push_back({index, location});
+  }
+  return result;
+}
+
+inline std::string hex(uint64_t hash) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
 }
 
 inline py::dict metrics_to_python(const NodeMetrics& metrics) {

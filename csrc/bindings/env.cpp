@@ -106,12 +106,7 @@ Start start_from_python(const Library& library, const py::dict& given) {
     if (name == "graph") {
       start.graph = value.cast<int>();
     } else if (name == "prefix") {
-      for (const auto& step : value) {
-        const auto [substitution, location] = step.cast<std::pair<std::string, int>>();
-        const int index = library.find(substitution);
-        if (index < 0) raise_python("EnvError", "the library has no substitution '" + substitution + "'");
-        start.prefix.push_back({index, location});
-      }
+      start.prefix = steps_from_python(library, value, "EnvError");
     } else if (name == "random_steps") {
       start.random_steps = value.cast<int>();
     } else if (name == "seed") {
@@ -223,12 +218,7 @@ void bind_env(py::module_& m) {
       },
       "(array, column name) of every feature, in order.");
   m.def(
-      "feature_hash",
-      [] {
-        char text[17];
-        std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(feature_hash()));
-        return std::string(text);
-      },
+      "feature_hash", [] { return hex(feature_hash()); },
       "Hash of the columns and of the operators: part of a checkpoint.");
   m.attr("OUTCOME_COLUMNS") = py::cast(kOutcomeColumns);
   py::class_<Env>(m, "VecRewriteEnv", "Many episodes of rewriting, stepped by several threads.")

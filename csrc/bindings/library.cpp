@@ -29,12 +29,6 @@ Library parse_library(const std::string& text, bool allow_assumed) {
   }
 }
 
-std::string hex(uint64_t hash) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  return text;
-}
-
 py::dict match_to_python(const Library& library, const Match& match, int location) {
   py::dict result;
   result["name"] = library.substitutions()[static_cast<size_t>(match.substitution)].name;

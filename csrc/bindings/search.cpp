@@ -8,17 +8,6 @@ namespace rlopt {
 
 namespace {
 
-std::vector<Step> steps_from_python(const Library& library, const py::sequence& steps) {
-  std::vector<Step> result;
-  for (const auto& step : steps) {
-    const auto [name, location] = step.cast<std::pair<std::string, int>>();
-    const int index = library.find(name);
-    if (index < 0) raise_python("SearchError", "the library has no substitution '" + name + "'");
-    result.push_back({index, location});
-  }
-  return result;
-}
-
 py::dict run_search(const Graph& graph, const Library& library, const CostModel& cost,
                     const SearchOptions& options) {
   SearchResult result;
@@ -56,7 +45,7 @@ void bind_search(py::module_& m) {
          bool exact_only, int64_t patience, const py::sequence& first) {
         return run_search(graph, library, cost,
                           {searcher, budget_ms, budget_steps, alpha, beam_width, max_length, seed, exact_only,
-                           patience, steps_from_python(library, first)});
+                           patience, steps_from_python(library, first, "SearchError")});
       },
       py::arg("graph"), py::arg("library"), py::arg("cost"), py::kw_only(), py::arg("searcher") = "greedy",
       py::arg("budget_ms") = 300.0, py::arg("budget_steps") = 0, py::arg("alpha") = 1.05,
@@ -69,7 +58,7 @@ void bind_search(py::module_& m) {
       "replay",
       [](const Graph& graph, const Library& library, const py::sequence& steps) {
         try {
-          return replay(graph, library, steps_from_python(library, steps));
+          return replay(graph, library, steps_from_python(library, steps, "SearchError"));
         } catch (const Error& error) {
           raise_python("SearchError", error.what());
         }
