@@ -2,7 +2,6 @@
 #include "bindings/bind.h"
 #include "core/text.h"
 #include "infer/infer.h"
-#include "infer/parse.h"
 
 namespace rlopt {
 

@@ -1,6 +1,7 @@
 // Type and shape inference: one function per inference rule of ops.def.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "core/graph.h"
@@ -14,6 +15,10 @@ std::vector<TensorType> infer_types(Op op, const Attrs& attrs, const std::vector
 
 /// Infers types and adds the node: the usual way to build one.
 NodeId add_inferred(GraphEdit& edit, Op op, AttrsPtr attrs, std::vector<Value> inputs, NodeNames names = {});
+
+/// Reads the output of `print_graph`; operators' types are inferred, not written. Throws ParseError or
+/// TypeError with the line.
+Graph parse_graph(const std::string& text);
 
 /// Checks all invariants (wiring, uses, types re-inferred, acyclicity, arity). Throws TypeError with the
 /// node.

@@ -1,5 +1,4 @@
-#include "infer/parse.h"
-
+// Parses graphs from SSA text.
 #include <limits>
 #include <unordered_map>
 

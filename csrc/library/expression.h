@@ -134,6 +134,11 @@ struct Function {
 /// Null if there is no such function.
 const Function* find_function(const std::string& name);
 std::vector<std::string> function_names();
+/// Those of tensors, which the others build on.
+std::vector<Function> tensor_functions();
+/// Position of `index` among `size` entries; negative ones count from the end. Nothing if out of range or
+/// symbolic.
+std::optional<size_t> list_position(const Bound& index, size_t size);
 
 /// Three-valued comparison of dimensions whose symbols are sizes >= 0: sign of a - b, or nothing if it
 /// depends on them.

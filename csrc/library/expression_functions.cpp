@@ -1,9 +1,9 @@
 // The functions available in conditions and attribute expressions.
-#include "library/expression_functions.h"
-
 #include <algorithm>
 #include <cmath>
 #include <unordered_map>
+
+#include "library/expression.h"
 
 namespace rlopt {
 

@@ -1,5 +1,5 @@
 // Functions of tensors for conditions.
-#include "library/expression_functions.h"
+#include "library/expression.h"
 
 namespace rlopt {
 

@@ -1,4 +1,5 @@
-#include "library/expression_types.h"
+// Resolves the variables of expressions and checks their types.
+#include "library/substitution_syntax.h"
 
 namespace rlopt {
 

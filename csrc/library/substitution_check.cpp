@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "library/expression_types.h"
+#include "library/substitution_syntax.h"
 
 namespace rlopt::syntax {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,6 +71,24 @@ inline constexpr const char* kTooLarge = "an expression of more than 500 operand
 /// Reads one expression; it ends with its line except inside brackets or around `&&` and `||`. Variables are
 /// left unresolved (slot -1), types Any.
 ExprPtr read_expression(Reader& reader);
+
+/// The meaning of a name in an expression.
+struct Symbol {
+  bool is_tensor = false;
+  int slot = -1;
+  ExprType type = ExprType::Any;
+};
+/// Finds (name, starred); a Symbol with slot -1 if there is none.
+using Lookup = std::function<Symbol(const std::string& name, bool starred)>;
+
+/// Returns the typed, resolved expression. A starred scalar in place of a list becomes the list over members.
+/// Throws SubstitutionError(substitution, line, reason).
+ExprPtr resolve_expression(const ExprPtr& raw, const Lookup& lookup, const std::string& substitution);
+/// The same if the context requires type `wanted`.
+ExprPtr resolve_expression(const ExprPtr& raw, const Lookup& lookup, const std::string& substitution,
+                           ExprType wanted, const std::string& place);
+
+ExprType type_of_attribute(AttrKind kind);
 
 /// Inlines `let` definitions and returns one substitution for each choice of the optional inputs. Those
 /// without input `b` are named `<name>_no_b` and lack the conditions on it.

@@ -1,6 +1,7 @@
-#include "library/symmetry.h"
-
+// Symmetries of substitutions.
 #include <algorithm>
+
+#include "library/pattern.h"
 
 namespace rlopt {
 

@@ -16,6 +16,10 @@ void require_bounded(size_t num_matches);
 
 inline constexpr int kMaxMembers = 64;  // of a family
 
+/// Nodes that may match the last line of a path if `start` matches the first.
+std::vector<NodeId> follow(const Graph& graph, const CompiledPattern& pattern, const std::vector<int>& path,
+                           NodeId start);
+
 /// Matches one pattern on one graph. Every binding is recorded on a trail and undone on backtracking.
 class Matcher {
  public:

@@ -1,8 +1,8 @@
-#include "match/follow.h"
-
+// From a node that matches one pattern line to nodes that may match another.
 #include <algorithm>
 
 #include "core/unique.h"
+#include "match/backtracking.h"
 
 namespace rlopt {
 

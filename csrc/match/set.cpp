@@ -6,7 +6,6 @@
 #include "core/unique.h"
 #include "match/apply.h"
 #include "match/backtracking.h"
-#include "match/follow.h"
 
 namespace rlopt {
 
