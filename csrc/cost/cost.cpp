@@ -217,14 +217,6 @@ NodeMetrics CostModel::node(const Graph& graph, NodeId id) const {
   return cost;
 }
 
-double CostModel::time_us(const Graph& graph, NodeId id) const {
-  const Node& node = graph.node(id);
-  if (node.is_static && node.op != Op::Weight) return 0;
-  if (table_ == nullptr) return analytic(graph, id).time_us;
-  const double* measured = table_->find(keys(graph, id));
-  return measured != nullptr ? *measured : analytic(graph, id).time_us * table_->scale(node.op);
-}
-
 bool CostModel::is_measured(const Graph& graph, NodeId id) const {
   if (graph.node(id).is_static) return true;
   return table_ != nullptr && table_->contains(keys(graph, id).context);
@@ -233,13 +225,7 @@ bool CostModel::is_measured(const Graph& graph, NodeId id) const {
 NodeMetrics CostModel::total(const Graph& graph) const {
   NodeMetrics sum;
   for (NodeId id = 0; id < graph.end_id(); ++id) {
-    if (!graph.alive(id)) continue;
-    const NodeMetrics cost = node(graph, id);
-    sum.flops += cost.flops;
-    sum.bytes += cost.bytes;
-    sum.launches += cost.launches;
-    sum.time_us += cost.time_us;
-    sum.measured_us += cost.measured_us;
+    if (graph.alive(id)) sum += node(graph, id);
   }
   return sum;
 }

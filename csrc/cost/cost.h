@@ -40,6 +40,18 @@ struct NodeMetrics {
   double launches = 0;
   double time_us = 0;
   double measured_us = 0;  // the part of time_us that comes from the price table
+
+  NodeMetrics& operator+=(const NodeMetrics& other) { return add(other, 1); }
+  NodeMetrics& operator-=(const NodeMetrics& other) { return add(other, -1); }
+
+ private:
+  NodeMetrics& add(const NodeMetrics& other, double sign) {
+    for (double NodeMetrics::* each : {&NodeMetrics::flops, &NodeMetrics::bytes, &NodeMetrics::launches,
+                                       &NodeMetrics::time_us, &NodeMetrics::measured_us}) {
+      this->*each += sign * other.*each;
+    }
+    return *this;
+  }
 };
 
 /// Keys of the price table for a node: the same in every process, and for a symbolic graph the same as for
@@ -77,8 +89,6 @@ class CostModel {
   const Sizes& sizes() const { return sizes_; }
   /// Static expressions (over weights only) cost nothing at run time.
   NodeMetrics node(const Graph& graph, NodeId id) const;
-  /// `node(graph, id).time_us`; fast if the price was measured.
-  double time_us(const Graph& graph, NodeId id) const;
   NodeMetrics total(const Graph& graph) const;
   /// Whether a price depends on the node's readers or on other readers of its inputs.
   bool looks_at_neighbours() const {

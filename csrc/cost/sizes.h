@@ -18,7 +18,6 @@ class Sizes {
   Sizes() = default;
   explicit Sizes(std::map<std::string, int64_t> examples) : examples_(std::move(examples)) {}
 
-  const std::map<std::string, int64_t>& examples() const { return examples_; }
   /// At least 1 if symbolic.
   double extent(const Dim& dim) const {
     return dim.is_static() ? static_cast<double>(dim.value()) : symbolic_extent(dim);

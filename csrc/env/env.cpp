@@ -9,13 +9,6 @@ namespace {
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
-void add(NodeMetrics& sum, const NodeMetrics& metrics) {
-  sum.flops += metrics.flops;
-  sum.bytes += metrics.bytes;
-  sum.launches += metrics.launches;
-  sum.time_us += metrics.time_us;
-}
-
 Action action_of(const std::vector<Candidate>& members) {
   Action action;
   action.substitution = members.front().substitution;
@@ -23,7 +16,7 @@ Action action_of(const std::vector<Candidate>& members) {
   for (const Candidate& member : members) {
     const Evaluation& evaluation = member.evaluation();
     action.members.push_back(member.located->match);
-    add(action.delta, evaluation.delta);
+    action.delta += evaluation.delta;
     action.hash_delta += evaluation.hash_delta;
     action.num_added += evaluation.num_added;
     action.num_removed += evaluation.num_removed;

@@ -73,7 +73,6 @@ class Episode {
   const std::vector<Action>& table();
   /// An action of `table()`. Throws EnvError if it does not exist.
   const Action& action_at(int64_t action);
-  bool is_done() const { return is_done_; }
   /// All steps from the original graph, including those before the episode's start.
   const std::vector<Step>& steps() const { return steps_; }
   const StepOutcome& outcome() const { return outcome_; }

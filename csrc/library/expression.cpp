@@ -253,10 +253,6 @@ Bound evaluate(const Expr& expr, const Graph& graph, const Binding& binding, int
   }
 }
 
-bool holds(const Expr& expr, const Graph& graph, const Binding& binding, int num_members, int member) {
-  return evaluate(expr, graph, binding, num_members, member) == Bound{true};
-}
-
 Bound to_bound(const AttrValue& value) {
   if (const auto* number = std::get_if<int64_t>(&value)) return {Dim(*number)};
   if (const auto* real = std::get_if<double>(&value)) return {*real};

@@ -105,8 +105,6 @@ struct Binding {
 /// plain arrays. Never throws for unsuitable values (index out of range, symbolic instead of a number): the
 /// result is unknown.
 Bound evaluate(const Expr& expr, const Graph& graph, const Binding& binding, int num_members, int member);
-/// True only if the condition is known to hold.
-bool holds(const Expr& expr, const Graph& graph, const Binding& binding, int num_members, int member);
 
 Bound to_bound(const AttrValue& value);
 /// The value as an attribute of the given kind; nothing if unknown, symbolic or of another kind.

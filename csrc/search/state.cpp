@@ -12,13 +12,6 @@ namespace {
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
-void add(NodeMetrics& sum, const NodeMetrics& metrics, double sign) {
-  sum.flops += sign * metrics.flops;
-  sum.bytes += sign * metrics.bytes;
-  sum.launches += sign * metrics.launches;
-  sum.time_us += sign * metrics.time_us;
-}
-
 /// Weights and constants cost nothing, whatever reads them.
 bool is_free(const Node& node) { return node.op == Op::Weight || node.op == Op::Constant; }
 
@@ -109,7 +102,7 @@ RewriteState::RewriteState(Graph graph, const Library& library, const CostModel&
     watchers_.push_back(nullptr);
     read_watchers_.push_back(nullptr);
     expression_watchers_.push_back(nullptr);
-    add(total_, prices_[at(id)], 1);
+    total_ += prices_[at(id)];
   }
   pending_ = matches_.take_fresh();
 }
@@ -167,8 +160,8 @@ void RewriteState::update_prices(const Graph& before, const Change& change) {
   const Graph& after = graph();
   while (prices_.size() < at(after.end_id())) prices_.push_back({});
   const auto set = [&](NodeId id, const NodeMetrics& price) {
-    add(total_, prices_[at(id)], -1);
-    add(total_, price, 1);
+    total_ -= prices_[at(id)];
+    total_ += price;
     prices_.set(at(id), price);
   };
   for (const NodeId id : change.removed) {
@@ -217,11 +210,11 @@ void RewriteState::evaluate_match(const MatchPtr& match) {
     const Graph& after = *applied.graph;
     const Change& change = applied.change;
     const std::vector<NodeId> others = repriced(after, change, *cost_);
-    for (const NodeId id : change.removed) add(result->delta, prices_[at(id)], -1);
-    for (const NodeId id : change.added) add(result->delta, cost_->node(after, id), 1);
+    for (const NodeId id : change.removed) result->delta -= prices_[at(id)];
+    for (const NodeId id : change.added) result->delta += cost_->node(after, id);
     for (const NodeId id : others) {
-      add(result->delta, cost_->node(after, id), 1);
-      add(result->delta, prices_[at(id)], -1);
+      result->delta += cost_->node(after, id);
+      result->delta -= prices_[at(id)];
     }
     result->hash_delta = after.state_hash() - before.state_hash();
     result->num_added = count_operators(after, change.added);
