@@ -75,8 +75,7 @@ inline int index_of(const Library& library, const std::string& name) {
 inline py::list steps_to_python(const Library& library, const std::vector<Step>& steps) {
   py::list result;
   for (const Step& step : steps) {
-    result.append(
-        py::make_tuple(library.substitutions()[static_cast<size_t>(step.substitution)].name, step.location));
+    result.append(py::make_tuple(library.substitutions()[at(step.substitution)].name, step.location));
   }
   return result;
 }

@@ -8,7 +8,7 @@ namespace rlopt {
 namespace {
 
 const Substitution& named(const Library& library, const std::string& name) {
-  return library.substitutions()[static_cast<size_t>(index_of(library, name))];
+  return library.substitutions()[at(index_of(library, name))];
 }
 
 [[noreturn]] void raise_substitution_error(const std::string& reason, const std::string& name, int line) {
@@ -31,7 +31,7 @@ Library parse_library(const std::string& text, bool allow_assumed) {
 
 py::dict match_to_python(const Library& library, const Match& match, int location) {
   py::dict result;
-  result["name"] = library.substitutions()[static_cast<size_t>(match.substitution)].name;
+  result["name"] = library.substitutions()[at(match.substitution)].name;
   result["location"] = location;
   result["nodes"] = match.nodes;
   result["num_members"] = match.num_members;
@@ -64,7 +64,7 @@ Graph apply(const Library& library, const Graph& graph, const std::string& name,
     const std::vector<Match> found = find_matches(graph, library, index);
     count = found.size();
     if (location >= 0 && static_cast<size_t>(location) < count) {
-      applied = apply_match(graph, library, found[static_cast<size_t>(location)]);
+      applied = apply_match(graph, library, found[at(location)]);
     }
   }
   if (location < 0 || static_cast<size_t>(location) >= count) {

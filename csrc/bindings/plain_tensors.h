@@ -82,7 +82,7 @@ class PlainTensors {
     static PyObject* const cpu = py::str("cpu").release().ptr();
     const py::tuple sizes = tuple_of(shape.sizes, shape.rank);
     const py::tuple strides = tuple_of(shape.strides, shape.rank);
-    const py::object& dtype = dtypes_[static_cast<size_t>(shape.element)];
+    const py::object& dtype = dtypes_[at(shape.element)];
     const std::array<PyObject*, 4> given{sizes.ptr(), strides.ptr(), dtype.ptr(), cpu};
     auto made =
         py::reinterpret_steal<py::object>(PyObject_Vectorcall(empty_strided_.ptr(), given.data(), 2, names));

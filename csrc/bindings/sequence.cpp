@@ -89,7 +89,7 @@ class KernelSequence {
                  std::vector<int> outputs)
       : tensors_(tensors), is_packed_(static_cast<size_t>(std::max(num_inputs, 0)), false) {
     for (const kernels::Instruction& each : instructions)
-      if (each.packed >= 0 && each.packed < num_inputs) is_packed_[static_cast<size_t>(each.packed)] = true;
+      if (each.packed >= 0 && each.packed < num_inputs) is_packed_[at(each.packed)] = true;
     sequence_ = kernels::Sequence(num_inputs, tensors.element(), std::move(instructions), std::move(outputs));
   }
 

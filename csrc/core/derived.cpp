@@ -73,7 +73,7 @@ Derived::Derived(const Graph& graph, NodeId id) {
 /// Checking all their other readers each time would cost n * n for n readers of a value.
 void GraphEdit::refresh_producers_of_new(NodeId id) {
   std::vector<NodeId> jumped;
-  const NodePtr node = graph_.nodes_[static_cast<size_t>(id)];
+  const NodePtr node = graph_.nodes_[at(id)];
   for (size_t i = 0; i < node->inputs.size(); ++i) {
     if (!node->inputs[i].present() || !jumps_at(graph_, *node, static_cast<int>(i))) continue;
     const Node& producer = graph_.node(node->inputs[i].node);

@@ -98,7 +98,7 @@ std::vector<OpInfo> make_table() {
 
 const char* kind_name(AttrKind kind) {
   static constexpr const char* kNames[] = {"int", "float", "string", "list of ints", "list of floats"};
-  return kNames[static_cast<size_t>(kind)];
+  return kNames[at(kind)];
 }
 
 /// The value converted to the schema's kind, or TypeError.
@@ -133,7 +133,7 @@ const std::vector<OpInfo>& all_ops() {
   return table;
 }
 
-const OpInfo& op_info(Op op) { return all_ops()[static_cast<size_t>(op)]; }
+const OpInfo& op_info(Op op) { return all_ops()[at(op)]; }
 
 Op find_op(const std::string& name) {
   static const std::unordered_map<std::string, Op> by_name = [] {
@@ -175,7 +175,7 @@ const char* dtypes_text(DTypes dtypes) {
   static constexpr const char* kTexts[] = {"any dtype",        "numbers or bool",   "a numeric dtype",
                                            "ordered numbers",  "a signed dtype",    "a floating dtype",
                                            "an integer dtype", "an unsigned dtype", "bool"};
-  return kTexts[static_cast<size_t>(dtypes)];
+  return kTexts[at(dtypes)];
 }
 
 std::shared_ptr<const Attrs> Attrs::make(Op op, const std::vector<std::pair<std::string, AttrValue>>& given) {
@@ -272,7 +272,7 @@ const char* cost_class_name(CostClass cost_class) {
   static constexpr const char* kNames[] = {"Leaf",        "Opaque",    "Elementwise",   "Transcendental",
                                            "Contraction", "Attention", "Normalisation", "Pool",
                                            "Reduction",   "View",      "Movement",      "Host"};
-  return kNames[static_cast<size_t>(cost_class)];
+  return kNames[at(cost_class)];
 }
 
 uint64_t hash_mix(uint64_t seed, uint64_t value) {

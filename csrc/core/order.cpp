@@ -13,8 +13,6 @@ constexpr double kMinGap = 1e-9;  // relative to the position: below it doubles 
 constexpr double kBehind =
     0.375;  // offset from its inputs of a node whose reader precedes them, until they are reordered
 
-size_t at(NodeId id) { return static_cast<size_t>(id); }
-
 }  // namespace
 
 Change compare(const Graph& before, const Graph& after) {

@@ -25,7 +25,7 @@ class TopologicalOrder {
   TopologicalOrder() = default;
   explicit TopologicalOrder(const Graph& graph) { number(graph); }
 
-  double position(NodeId id) const { return positions_[static_cast<size_t>(id)]; }
+  double position(NodeId id) const { return positions_[at(id)]; }
   /// Updates the order after a step: new nodes go between their producers and readers, and nodes between the
   /// ends of a backward edge are reordered. Renumbers everything only if there is no room.
   void update(const Graph& after, const Change& change);

@@ -138,7 +138,7 @@ std::string print(const Graph& graph, bool canonical) {
     for (int i = 0; i < node.num_outputs(); ++i) {
       text += (i > 0 ? ", " : "") + name({id, i});
       // Types of leaves cannot be inferred, so they are written out.
-      if (node.info().infer == InferRule::Leaf) text += ": " + (*node.types)[static_cast<size_t>(i)].str();
+      if (node.info().infer == InferRule::Leaf) text += ": " + (*node.types)[at(i)].str();
     }
     text += " = " + node.info().name + "(";
     for (size_t i = 0; i < node.inputs.size(); ++i) text += (i > 0 ? ", " : "") + name(node.inputs[i]);

@@ -150,7 +150,7 @@ class DimParser {
 
 }  // namespace
 
-const char* dtype_name(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].name; }
+const char* dtype_name(DType dtype) { return kDTypes[at(dtype)].name; }
 
 DType parse_dtype(const std::string& name) {
   for (size_t i = 0; i < kDTypes.size(); ++i) {
@@ -160,7 +160,7 @@ DType parse_dtype(const std::string& name) {
                    "'; expected one of f32, f64, f16, bf16, i8 ... u64, bool, c64, c128");
 }
 
-int dtype_bytes(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].bytes; }
+int dtype_bytes(DType dtype) { return kDTypes[at(dtype)].bytes; }
 
 bool is_floating(DType dtype) { return dtype <= DType::bf16; }
 

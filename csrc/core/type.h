@@ -7,9 +7,17 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace rlopt {
+
+/// The place of an id, slot, axis or enumerator, which are signed, in a container.
+template <class T>
+  requires std::is_integral_v<T> || std::is_enum_v<T>
+constexpr size_t at(T index) {
+  return static_cast<size_t>(index);
+}
 
 /// Base class of all errors of the core; bindings translate it into the Python error tree.
 class Error : public std::runtime_error {

@@ -240,26 +240,26 @@ double CostModel::peak_bytes(const Graph& graph) const {
     const Node& node = graph.node(id);
     for (const Value& input : node.inputs) {
       if (!input.present()) continue;
-      const NodeId read = owner[static_cast<size_t>(input.node)];
-      if (read >= 0) last[static_cast<size_t>(read)] = position;
+      const NodeId read = owner[at(input.node)];
+      if (read >= 0) last[at(read)] = position;
     }
     if (node.is_static || node.info().cost_class == CostClass::Leaf) continue;
     const bool is_view = node.info().cost_class == CostClass::View && !copies(graph, node);
-    owner[static_cast<size_t>(id)] = is_view ? owner[static_cast<size_t>(node.inputs[0].node)] : id;
-    if (!is_view) last[static_cast<size_t>(id)] = position;
+    owner[at(id)] = is_view ? owner[at(node.inputs[0].node)] : id;
+    if (!is_view) last[at(id)] = position;
   }
   for (const Value& output : graph.outputs()) {
-    const NodeId read = owner[static_cast<size_t>(output.node)];
-    if (read >= 0) last[static_cast<size_t>(read)] = order.size();
+    const NodeId read = owner[at(output.node)];
+    if (read >= 0) last[at(read)] = order.size();
   }
   std::vector<std::vector<NodeId>> freed(order.size() + 1);
   double live = 0;
   double peak = 0;
   for (size_t position = 0; position < order.size(); ++position) {
     const NodeId id = order[position];
-    if (owner[static_cast<size_t>(id)] == id) {
+    if (owner[at(id)] == id) {
       live += written_bytes(graph.node(id));
-      freed[last[static_cast<size_t>(id)]].push_back(id);
+      freed[last[at(id)]].push_back(id);
     }
     peak = std::max(peak, live);
     for (const NodeId dead : freed[position]) live -= written_bytes(graph.node(dead));

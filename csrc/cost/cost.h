@@ -66,11 +66,11 @@ class PriceTable {
  public:
   PriceTable() { scales_.fill(1.0); }
   void set(uint64_t key, double us) { prices_[key] = us; }
-  void set_scale(Op op, double factor) { scales_[static_cast<size_t>(op)] = factor; }
+  void set_scale(Op op, double factor) { scales_[at(op)] = factor; }
   /// Time in this context, otherwise of the node in any context; null if neither was measured.
   const double* find(const NodeKeys& keys) const;
   bool contains(uint64_t key) const { return prices_.contains(key); }
-  double scale(Op op) const { return scales_[static_cast<size_t>(op)]; }
+  double scale(Op op) const { return scales_[at(op)]; }
   size_t size() const { return prices_.size(); }
 
  private:

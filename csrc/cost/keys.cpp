@@ -16,7 +16,7 @@ uint64_t op_hash(Op op) {
     for (const OpInfo& info : all_ops()) all.push_back(hash_string(info.name));
     return all;
   }();
-  return hashes[static_cast<size_t>(op)];
+  return hashes[at(op)];
 }
 
 uint64_t type_hash(uint64_t hash, const TensorType& type, const Sizes& sizes) {

@@ -7,8 +7,6 @@ namespace rlopt {
 
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 Action action_of(const std::vector<Candidate>& members) {
   Action action;
   action.substitution = members.front().substitution;
@@ -125,7 +123,7 @@ StepOutcome Episode::step(int64_t action) {
   if (action == count) {
     outcome_.terminated = true;
   } else if (!outcome_.is_illegal) {
-    const std::vector<MatchPtr> members = actions[static_cast<size_t>(action)].members;
+    const std::vector<MatchPtr> members = actions[at(action)].members;
     go_on(members);
   }
   note_state();
@@ -144,7 +142,7 @@ const Action& Episode::action_at(int64_t action) {
     throw EnvError("the episode has " + std::to_string(actions.size()) + " actions, not one numbered " +
                    std::to_string(action));
   }
-  return actions[static_cast<size_t>(action)];
+  return actions[at(action)];
 }
 
 /// Uses the parent's table: a copy would have to rebuild it for a single action.

@@ -23,10 +23,7 @@ float log_size(size_t size) { return log_of(static_cast<double>(size)); }
 void write_dims(const TensorType& type, float* row) {
   const int rank = type.rank();
   for (int i = kNumDims; i > 0; --i) {
-    *row++ =
-        i > rank
-            ? 0.0F
-            : log_of(TensorType{type.dtype, true, {type.dims[static_cast<size_t>(rank - i)]}}.num_elements());
+    *row++ = i > rank ? 0.0F : log_of(TensorType{type.dtype, true, {type.dims[at(rank - i)]}}.num_elements());
   }
 }
 

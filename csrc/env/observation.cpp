@@ -24,29 +24,29 @@ void write(const ObservedEpisode& episode, const DeviceModel& device, const Obse
   const Graph& graph = state.graph();
   std::vector<int64_t> rows(static_cast<size_t>(graph.end_id()), -1);
   for (size_t i = 0; i < episode.order.size(); ++i) {
-    rows[static_cast<size_t>(episode.order[i])] = static_cast<int64_t>(first.nodes + i);
+    rows[at(episode.order[i])] = static_cast<int64_t>(first.nodes + i);
   }
   std::vector<int> depths(static_cast<size_t>(graph.end_id()), 0);
   int deepest = 1;
   for (const NodeId id : episode.order) {
-    int& depth = depths[static_cast<size_t>(id)];
+    int& depth = depths[at(id)];
     for (const Value& input : graph.node(id).inputs) {
-      if (input.present()) depth = std::max(depth, depths[static_cast<size_t>(input.node)] + 1);
+      if (input.present()) depth = std::max(depth, depths[at(input.node)] + 1);
     }
     deepest = std::max(deepest, depth);
   }
   size_t edge = first.edges;
   for (const NodeId id : episode.order) {
     const Node& node = graph.node(id);
-    const auto row_index = static_cast<size_t>(rows[static_cast<size_t>(id)]);
+    const auto row_index = static_cast<size_t>(rows[at(id)]);
     arrays.ops[row_index] = static_cast<int64_t>(node.op);
-    const double depth = static_cast<double>(depths[static_cast<size_t>(id)]) / deepest;
+    const double depth = static_cast<double>(depths[at(id)]) / deepest;
     write_features(NodeView{episode, id, node, state.price(id), depth},
                    arrays.nodes + row_index * static_cast<size_t>(node_width));
     for (size_t slot = 0; slot < node.inputs.size(); ++slot) {
       const Value input = node.inputs[slot];
       if (!input.present()) continue;
-      arrays.edge_index[edge] = rows[static_cast<size_t>(input.node)];
+      arrays.edge_index[edge] = rows[at(input.node)];
       arrays.edge_index[num_edges + edge] = static_cast<int64_t>(row_index);
       write_features(EdgeView{episode, slot, input}, arrays.edges + edge * static_cast<size_t>(edge_width));
       ++edge;
@@ -64,7 +64,7 @@ void write(const ObservedEpisode& episode, const DeviceModel& device, const Obse
     write_features(CandidateView{episode, action},
                    arrays.candidates + candidate * static_cast<size_t>(candidate_width));
     for (const MatchPtr& match : action.members) {
-      for (const NodeId id : match->nodes) arrays.matched[matched++] = rows[static_cast<size_t>(id)];
+      for (const NodeId id : match->nodes) arrays.matched[matched++] = rows[at(id)];
     }
     ++candidate;
   }

@@ -16,7 +16,7 @@ void check_graph(const Graph& graph) {
     if (!graph.alive(value.node)) throw TypeError(reader + "reads a dead node");
     const auto& uses = graph.uses(value.node);
     if (std::count(uses.begin(), uses.end(), use) != 1) throw TypeError(reader + "is not recorded as a use");
-    ++seen_uses[static_cast<size_t>(value.node)];
+    ++seen_uses[at(value.node)];
   };
   for (const NodeId id : graph.topological_order()) {
     const Node& node = graph.node(id);
@@ -27,7 +27,7 @@ void check_graph(const Graph& graph) {
     }
     std::vector<const TensorType*> types;
     for (int i = 0; i < count; ++i) {
-      const Value input = node.inputs[static_cast<size_t>(i)];
+      const Value input = node.inputs[at(i)];
       types.push_back(input.present() ? &graph.type(input) : nullptr);
       if (!input.present()) continue;
       check_use(input, {id, i}, where(id, node));
@@ -43,7 +43,7 @@ void check_graph(const Graph& graph) {
               "graph output " + graph.output_names()[i] + ": ");
   }
   for (NodeId id = 0; id < graph.end_id(); ++id) {
-    if (graph.alive(id) && static_cast<int>(graph.uses(id).size()) != seen_uses[static_cast<size_t>(id)]) {
+    if (graph.alive(id) && static_cast<int>(graph.uses(id).size()) != seen_uses[at(id)]) {
       throw TypeError(where(id, graph.node(id)) + "records uses that do not exist");
     }
   }

@@ -194,14 +194,14 @@ Types infer_einsum(const InferCall& call) {
   Dims sizes(static_cast<size_t>(einsum.num_labels), Dim(1));
   for (size_t i = 0; i < call.num_inputs(); ++i) {
     for (size_t k = 0; k < einsum.inputs[i].size(); ++k) {
-      Dim& size = sizes[static_cast<size_t>(einsum.inputs[i][k])];
+      Dim& size = sizes[at(einsum.inputs[i][k])];
       const std::optional<Dim> joint = broadcast_dim(size, call.in(i).dims[k]);
       call.require(joint.has_value(), "one size per label", size.str() + " and " + call.in(i).dims[k].str());
       size = *joint;
     }
   }
   TensorType type{call.in(0).dtype, true, {}};
-  for (const int label : einsum.output) type.dims.push_back(sizes[static_cast<size_t>(label)]);
+  for (const int label : einsum.output) type.dims.push_back(sizes[at(label)]);
   return {type};
 }
 

@@ -77,8 +77,7 @@ Bound fn_broadcasts_to(const CallContext& c, const Args& a) {
   if (x.rank() > y.rank()) return {false};
   Bound all{true};
   for (int i = 1; i <= x.rank(); ++i) {
-    const Dim &from = x.dims[static_cast<size_t>(x.rank() - i)],
-              &to = y.dims[static_cast<size_t>(y.rank() - i)];
+    const Dim &from = x.dims[at(x.rank() - i)], &to = y.dims[at(y.rank() - i)];
     if (from == Dim(1) || from == to) continue;
     const Bound equal = binary(BinaryOp::Equal, {from}, {to});
     if (equal == Bound{false}) return equal;

@@ -6,7 +6,7 @@ namespace rlopt {
 const char* expr_type_name(ExprType type) {
   static constexpr const char* kNames[] = {"an int",   "a float",  "a truth value", "a string", "a list",
                                            "a tensor", "a number", "a scalar",      "anything"};
-  return kNames[static_cast<size_t>(type)];
+  return kNames[at(type)];
 }
 
 namespace syntax {
@@ -193,7 +193,7 @@ ExprPtr resolve_expression(const ExprPtr& raw, const Lookup& lookup, const std::
 ExprType type_of_attribute(AttrKind kind) {
   constexpr ExprType kTypes[] = {ExprType::Int, ExprType::Float, ExprType::String, ExprType::List,
                                  ExprType::List};
-  return kTypes[static_cast<size_t>(kind)];
+  return kTypes[at(kind)];
 }
 
 }  // namespace syntax

@@ -4,11 +4,7 @@
 
 namespace rlopt {
 
-namespace {
-
-size_t at(int index) { return static_cast<size_t>(index); }
-
-}  // namespace
+namespace {}  // namespace
 
 Library::Library(std::vector<Substitution> substitutions) : substitutions_(std::move(substitutions)) {
   auto patterns = std::make_shared<std::vector<CompiledPattern>>();
@@ -22,8 +18,8 @@ Library::Library(std::vector<Substitution> substitutions) : substitutions_(std::
                                      [&](const PatternPlan& each) { return each.start == line; });
       const Role role{i, line,
                       plan == pattern.plans.end() ? -1 : static_cast<int>(plan - pattern.plans.begin())};
-      (*roles)[static_cast<size_t>(pattern.lines[at(line)].op)].push_back(role);
-      if (pattern.lines[at(line)].is_sum) (*roles)[static_cast<size_t>(Op::Add)].push_back(role);
+      (*roles)[at(pattern.lines[at(line)].op)].push_back(role);
+      if (pattern.lines[at(line)].is_sum) (*roles)[at(Op::Add)].push_back(role);
     }
   }
   roles_ = std::move(roles);

@@ -14,16 +14,14 @@ class Library {
  public:
   explicit Library(std::vector<Substitution> substitutions);
   const std::vector<Substitution>& substitutions() const { return substitutions_; }
-  const CompiledPattern& pattern(int substitution) const {
-    return (*patterns_)[static_cast<size_t>(substitution)];
-  }
+  const CompiledPattern& pattern(int substitution) const { return (*patterns_)[at(substitution)]; }
   /// A pattern line that a node of this operator can match.
   struct Role {
     int substitution;
     int line;
     int plan;  // the plan that starts with the line; -1: none
   };
-  const std::vector<Role>& roles(Op op) const { return (*roles_)[static_cast<size_t>(op)]; }
+  const std::vector<Role>& roles(Op op) const { return (*roles_)[at(op)]; }
   /// Whether any condition depends on a tensor's number of readers.
   bool counts_uses() const { return counts_uses_; }
   /// -1 if unknown.

@@ -60,7 +60,7 @@ class Compiler {
 
  private:
   void add_line(int index) {
-    const Line& line = s_.pattern[static_cast<size_t>(index)];
+    const Line& line = s_.pattern[at(index)];
     const OpInfo& info = op_info(line.op);
     PatternLine compiled;
     compiled.kind = line.kind;
@@ -70,7 +70,7 @@ class Compiler {
     compiled.rest = line.rest;
     if (line.kind == Line::Kind::ReadsFamily) {
       const auto it = std::find_if(line.ins.begin(), line.ins.end(),
-                                   [&](int slot) { return s_.tensors[static_cast<size_t>(slot)].starred; });
+                                   [&](int slot) { return s_.tensors[at(slot)].starred; });
       compiled.family_in = static_cast<int>(it - line.ins.begin());
       compiled.is_sum = line.op == Op::Sum && line.ins.size() == 1;
       result_.counts_uses |= compiled.is_sum;  // inner Adds must have no other readers
@@ -79,20 +79,20 @@ class Compiler {
     }
     std::vector<bool> is_named(info.attrs.size(), false);
     for (const LineAttribute& attribute : line.attrs) {
-      is_named[static_cast<size_t>(attribute.index)] = true;
-      const AttrKind kind = info.attrs[static_cast<size_t>(attribute.index)].kind;
+      is_named[at(attribute.index)] = true;
+      const AttrKind kind = info.attrs[at(attribute.index)].kind;
       if (attribute.value->kind == Expr::Kind::Variable && !attribute.value->is_tensor) {
         compiled.bound_attrs.emplace_back(attribute.index, attribute.value->slot);
       } else if (is_literal(*attribute.value)) {
         const auto value = to_attribute(evaluate(*attribute.value, Graph(), Binding(), 0, -1), kind);
         if (!value) {
-          throw SubstitutionError(s_.name, attribute.value->line,
-                                  "the value of '" + info.attrs[static_cast<size_t>(attribute.index)].name +
-                                      "' does not fit the attribute");
+          throw SubstitutionError(
+              s_.name, attribute.value->line,
+              "the value of '" + info.attrs[at(attribute.index)].name + "' does not fit the attribute");
         }
         compiled.equal_attrs.emplace_back(attribute.index, *value);
       } else {
-        const std::string text = info.name + "'s " + info.attrs[static_cast<size_t>(attribute.index)].name +
+        const std::string text = info.name + "'s " + info.attrs[at(attribute.index)].name +
                                  " == " + print_expression(*attribute.value);
         add_check({level_of(*attribute.value), attribute.value, index, attribute.index, text});
       }
@@ -136,8 +136,7 @@ class Compiler {
           .push_back(static_cast<int>(i));
     }
     for (const Output& output : s_.outputs) {
-      if (s_.tensors[static_cast<size_t>(output.old_slot)].starred)
-        result_.starred_outputs.push_back(output.old_slot);
+      if (s_.tensors[at(output.old_slot)].starred) result_.starred_outputs.push_back(output.old_slot);
     }
   }
 
@@ -160,7 +159,7 @@ class Compiler {
     for (size_t i = 0; i < result_.lines.size(); ++i) {
       for (const int slot : result_.lines[i].ins) {
         if (slot == Line::kOmitted) continue;
-        const TensorVariable& tensor = s_.tensors[static_cast<size_t>(slot)];
+        const TensorVariable& tensor = s_.tensors[at(slot)];
         if (!tensor.is_new && tensor.producer >= 0) visit(tensor.producer, static_cast<int>(i));
       }
     }
@@ -168,8 +167,7 @@ class Compiler {
 
   void set_surroundings() {
     for_each_edge([this](int producer, int reader) {
-      PatternLine &from = result_.lines[static_cast<size_t>(producer)],
-                  &to = result_.lines[static_cast<size_t>(reader)];
+      PatternLine &from = result_.lines[at(producer)], &to = result_.lines[at(reader)];
       // Other Adds may stand between a tree of Adds and its leaves.
       if (!to.is_sum) from.needed.readers.add(to.op);
       if (!to.is_sum && !from.is_sum) to.needed.producers.add(from.op);
@@ -179,7 +177,7 @@ class Compiler {
   void set_anchor() {
     for (size_t plan = 0; plan < result_.plans.size() && result_.anchor.plan < 0; ++plan) {
       if (!result_.plans[plan].after.empty()) return;
-      const PatternLine& line = result_.lines[static_cast<size_t>(result_.plans[plan].start)];
+      const PatternLine& line = result_.lines[at(result_.plans[plan].start)];
       for (size_t i = 0; i < line.ins.size(); ++i) {
         const auto& shared = result_.shared_tensors;
         const auto it = std::find(shared.begin(), shared.end(), line.ins[i]);
@@ -195,8 +193,8 @@ class Compiler {
     const size_t count = result_.lines.size();
     std::vector<std::vector<int>> neighbours(count);
     for_each_edge([&](int producer, int reader) {
-      neighbours[static_cast<size_t>(producer)].push_back(reader);
-      neighbours[static_cast<size_t>(reader)].push_back(producer);
+      neighbours[at(producer)].push_back(reader);
+      neighbours[at(reader)].push_back(producer);
     });
     for (size_t i = 0; i < count; ++i) {  // readers of one tensor, if nothing nearer connects them
       for (size_t j = 0; j < count; ++j) {
@@ -210,14 +208,14 @@ class Compiler {
     }
     result_.paths.resize(count);
     const int start = result_.plans.front().start;
-    result_.paths[static_cast<size_t>(start)] = {start};
+    result_.paths[at(start)] = {start};
     std::vector<int> queue{start};
     for (size_t next = 0; next < queue.size(); ++next) {
-      for (const int line : neighbours[static_cast<size_t>(queue[next])]) {
-        if (!result_.paths[static_cast<size_t>(line)].empty()) continue;
-        auto path = result_.paths[static_cast<size_t>(queue[next])];
+      for (const int line : neighbours[at(queue[next])]) {
+        if (!result_.paths[at(line)].empty()) continue;
+        auto path = result_.paths[at(queue[next])];
         path.insert(path.begin(), line);
-        result_.paths[static_cast<size_t>(line)] = std::move(path);
+        result_.paths[at(line)] = std::move(path);
         queue.push_back(line);
       }
     }
@@ -233,14 +231,14 @@ class Compiler {
   };
 
   void bind_line(Progress& progress, int index) const {
-    const PatternLine& line = result_.lines[static_cast<size_t>(index)];
+    const PatternLine& line = result_.lines[at(index)];
     for (const auto* slots : {&line.ins, &line.outs}) {
       for (const int slot : *slots) {
         if (slot != Line::kOmitted) progress.tensors.set(static_cast<size_t>(slot));
       }
     }
     for (const auto& [attribute, slot] : line.bound_attrs) progress.attributes.set(static_cast<size_t>(slot));
-    progress.is_done[static_cast<size_t>(index)] = true;
+    progress.is_done[at(index)] = true;
   }
 
   /// Checks that have become decidable. Those of whole families run at the end, in the matcher.
@@ -252,7 +250,7 @@ class Compiler {
       SlotSet tensors, attributes;
       collect(*check.expr, tensors, attributes);
       if ((tensors & ~progress.tensors).any() || (attributes & ~progress.attributes).any()) continue;
-      if (check.line >= 0 && !progress.is_done[static_cast<size_t>(check.line)]) continue;
+      if (check.line >= 0 && !progress.is_done[at(check.line)]) continue;
       if (check.level == PatternCheck::Level::Member && !in_member_) continue;
       progress.is_checked[i] = true;
       due.push_back(static_cast<int>(i));
@@ -272,7 +270,7 @@ class Compiler {
           for (size_t p = 0; p < slots.size(); ++p) {
             const int slot = slots[p];
             if (slot == Line::kOmitted || !progress.tensors.test(static_cast<size_t>(slot))) continue;
-            const TensorVariable& tensor = s_.tensors[static_cast<size_t>(slot)];
+            const TensorVariable& tensor = s_.tensors[at(slot)];
             if (tensor.literal) continue;
             // The matcher finds a whole family of inputs or outputs through its first member.
             if (!found || (best.via == PatternStep::Via::Input && via == PatternStep::Via::Output)) {
@@ -296,7 +294,7 @@ class Compiler {
   }
 
   void add_plan(int start) {
-    const bool is_member = result_.lines[static_cast<size_t>(start)].kind == Line::Kind::PerMember;
+    const bool is_member = result_.lines[at(start)].kind == Line::Kind::PerMember;
     if (is_member != (result_.mode == CompiledPattern::Mode::FreeFamily)) return;
     PatternPlan plan;
     plan.start = start;
@@ -310,9 +308,8 @@ class Compiler {
     extend(progress, is_member, first);
     if (!is_member && s_.has_family) {
       const bool has_order =
-          std::any_of(plan.before.begin(), plan.before.end(), [&](const PatternStep& step) {
-            return orders_family(result_.lines[static_cast<size_t>(step.line)]);
-          });
+          std::any_of(plan.before.begin(), plan.before.end(),
+                      [&](const PatternStep& step) { return orders_family(result_.lines[at(step.line)]); });
       if (!has_order) return;
       in_member_ = true;
       extend(progress, true, plan.member);

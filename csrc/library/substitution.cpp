@@ -43,7 +43,7 @@ std::string print(const Expr& expr, int place) {
     case Expr::Kind::Binary:
       break;
   }
-  const auto& [symbol, op, mine] = kOperators[static_cast<size_t>(expr.op)];
+  const auto& [symbol, op, mine] = kOperators[at(expr.op)];
   const int left = mine == 3 ? mine + 1 : mine;  // comparisons do not chain
   const std::string text = print(*expr.args[0], left) + " " + symbol + " " + print(*expr.args[1], mine + 1);
   return mine < place ? "(" + text + ")" : text;
@@ -52,7 +52,7 @@ std::string print(const Expr& expr, int place) {
 std::string print_line(const Substitution& s, const Line& line) {
   const auto name = [&](int slot) {
     if (slot == Line::kOmitted) return std::string("_");
-    const TensorVariable& tensor = s.tensors[static_cast<size_t>(slot)];
+    const TensorVariable& tensor = s.tensors[at(slot)];
     return tensor.literal ? attr_str(*tensor.literal) : tensor.name + (tensor.starred ? "*" : "");
   };
   std::string text = "  ";
@@ -61,11 +61,11 @@ std::string print_line(const Substitution& s, const Line& line) {
   for (size_t i = 0; i < line.ins.size(); ++i) text += (i > 0 ? ", " : "") + name(line.ins[i]);
   std::string separator = "; ";
   for (const LineAttribute& attribute : line.attrs) {
-    text += separator + op_info(line.op).attrs[static_cast<size_t>(attribute.index)].name + "=" +
+    text += separator + op_info(line.op).attrs[at(attribute.index)].name + "=" +
             print_expression(*attribute.value);
     separator = ", ";
   }
-  if (line.rest >= 0) text += separator + "@" + s.rests[static_cast<size_t>(line.rest)].name;
+  if (line.rest >= 0) text += separator + "@" + s.rests[at(line.rest)].name;
   return text + ")\n";
 }
 
@@ -79,8 +79,8 @@ std::string print_substitution(const Substitution& s) {
   text += "=>\n";
   for (const Line& line : s.replacement) text += print_line(s, line);
   for (const Output& output : s.outputs) {
-    const TensorVariable &old_tensor = s.tensors[static_cast<size_t>(output.old_slot)],
-                         &new_tensor = s.tensors[static_cast<size_t>(output.new_slot)];
+    const TensorVariable &old_tensor = s.tensors[at(output.old_slot)],
+                         &new_tensor = s.tensors[at(output.new_slot)];
     if (new_tensor.name == old_tensor.name && new_tensor.is_new) continue;
     const std::string star = old_tensor.starred ? "*" : "";
     text += "  " + old_tensor.name + star + " = " + new_tensor.name + star + "\n";

@@ -60,7 +60,7 @@ class Checker {
       if (tensor != old_.end()) return Symbol{true, tensor->second, ExprType::Tensor};
       const auto attribute = attributes_.find(key);
       if (attribute == attributes_.end()) return Symbol{};
-      const auto kind = result_.attributes[static_cast<size_t>(attribute->second)].kind;
+      const auto kind = result_.attributes[at(attribute->second)].kind;
       return Symbol{false, attribute->second, type_of_attribute(kind)};
     };
   }
@@ -83,7 +83,7 @@ class Checker {
       if (it == attributes_.end()) {
         attributes_[key] = static_cast<int>(result_.attributes.size());
         result_.attributes.push_back({expr->text, expr->starred, spec.kind});
-      } else if (result_.attributes[static_cast<size_t>(it->second)].kind != spec.kind) {
+      } else if (result_.attributes[at(it->second)].kind != spec.kind) {
         fail(raw.line, "'" + expr->text + "' stands for attributes of two kinds");
       }
     }
@@ -166,7 +166,7 @@ class Checker {
       const Key key{out.name, out.starred};
       if (attributes_.contains(key)) fail(raw.line, "'" + shown(out) + "' is both a tensor and an attribute");
       if (old_.contains(key)) {
-        const bool is_defined = result_.tensors[static_cast<size_t>(old_.at(key))].producer >= 0;
+        const bool is_defined = result_.tensors[at(old_.at(key))].producer >= 0;
         fail(raw.line,
              "'" + shown(out) + (is_defined ? "' is defined twice" : "' is read before it is defined"));
       }
@@ -259,7 +259,7 @@ class Checker {
     if (attributes_.contains(key)) fail(line, "'" + shown(out) + "' is both a tensor and an attribute");
     const auto it = old_.find(key);
     if (it != old_.end()) {
-      if (result_.tensors[static_cast<size_t>(it->second)].producer < 0) {
+      if (result_.tensors[at(it->second)].producer < 0) {
         fail(line, "'" + shown(out) + "' is an input of the pattern and cannot be defined");
       }
       result_.outputs.push_back({it->second, slot});
@@ -318,7 +318,7 @@ class Checker {
     line.rest = static_cast<int>(it - result_.rests.begin());
     const OpInfo &from = op_info(it->op), &to = op_info(line.op);
     std::set<std::string> given;
-    for (const int i : it->attributes) given.insert(from.attrs[static_cast<size_t>(i)].name);
+    for (const int i : it->attributes) given.insert(from.attrs[at(i)].name);
     for (const std::string& attr : given) {
       if (to.find_attr(attr) == nullptr) {
         fail(line.line, "@" + name + " has '" + attr + "', which " + to.name + " has not");
@@ -336,13 +336,13 @@ class Checker {
   void finish_outputs() const {
     if (result_.outputs.empty()) fail(raw_.line, "the replacement defines no output of the pattern");
     for (const auto& [key, slot] : new_) {
-      const TensorVariable& tensor = result_.tensors[static_cast<size_t>(slot)];
+      const TensorVariable& tensor = result_.tensors[at(slot)];
       const bool is_output =
           std::any_of(result_.outputs.begin(), result_.outputs.end(),
                       [&, slot = slot](const Output& out) { return out.new_slot == slot; });
       // `y = x` renames a tensor of the pattern, whose producer is a line there.
-      const bool has_siblings = tensor.is_new && tensor.producer >= 0 &&
-                                result_.replacement[static_cast<size_t>(tensor.producer)].outs.size() > 1;
+      const bool has_siblings =
+          tensor.is_new && tensor.producer >= 0 && result_.replacement[at(tensor.producer)].outs.size() > 1;
       if (!is_output && !read_.contains(slot) && !has_siblings) {
         fail(raw_.line,
              "'" + tensor.name + (tensor.starred ? "*" : "") + "' of the replacement is never used");

@@ -42,7 +42,7 @@ void check_family(const rlopt::Substitution& s, int first_line) {
     if (line.kind != Line::Kind::PerMember) continue;
     for (const int slot : line.ins) {
       if (slot == Line::kOmitted) continue;
-      const TensorVariable& tensor = s.tensors[static_cast<size_t>(slot)];
+      const TensorVariable& tensor = s.tensors[at(slot)];
       has_shared |= !tensor.starred && !tensor.literal;
     }
   }

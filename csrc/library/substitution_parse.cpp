@@ -163,7 +163,7 @@ class SubstitutionReader {
   std::string comment_above(int line) const {
     std::string text;
     for (int i = line - 2; i >= 0; --i) {
-      const std::string& above = source_[static_cast<size_t>(i)];
+      const std::string& above = source_[at(i)];
       const size_t start = above.find_first_not_of(" \t");
       if (start == std::string::npos || above[start] != '#') break;
       if (above.starts_with(kFamilyMark)) break;
@@ -176,7 +176,7 @@ class SubstitutionReader {
   /// The last comment "# family: <name>" above the line.
   std::string family_above(int line) const {
     for (int i = line - 2; i >= 0; --i) {
-      const std::string& above = source_[static_cast<size_t>(i)];
+      const std::string& above = source_[at(i)];
       if (above.starts_with(kFamilyMark)) return above.substr(kFamilyMark.size());
     }
     return "";

@@ -9,8 +9,6 @@ namespace {
 
 constexpr int kMaxSteps = 5000;  // search limit; a pattern with more freedom keeps its duplicates
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 /// The image of each variable; -1: undecided.
 struct Renaming {
   std::vector<int> lines;
@@ -118,8 +116,7 @@ class Finder {
       const auto it = std::find_if(s_.outputs.begin(), s_.outputs.end(),
                                    [&](const Output& other) { return other.old_slot == image; });
       if (it == s_.outputs.end()) return;
-      if (meaning(output.new_slot, renaming) != meanings_[static_cast<size_t>(it - s_.outputs.begin())])
-        return;
+      if (meaning(output.new_slot, renaming) != meanings_[at(it - s_.outputs.begin())]) return;
     }
     found_.push_back({renaming.lines, renaming.tensors});
   }

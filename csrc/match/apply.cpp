@@ -13,8 +13,6 @@ namespace rlopt {
 
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 /// Why a match cannot be applied; used only in this file.
 struct Refusal {
   std::string reason;

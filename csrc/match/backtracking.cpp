@@ -12,8 +12,6 @@ namespace {
 
 constexpr int64_t kMaxWork = 50000;  // candidates from one start: bounds the cost of a pathological graph
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 bool attributes_close(const AttrValue& a, const AttrValue& b) {
   const auto *x = std::get_if<double>(&a), *y = std::get_if<double>(&b);
   return x != nullptr && y != nullptr ? nearly_equal(*x, *y) : a == b;

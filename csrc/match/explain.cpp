@@ -13,7 +13,7 @@ std::vector<MatchProgress> trace_matches(const Graph& graph, const Library& libr
   const PatternPlan* plan = matcher.best_plan();
   if (plan == nullptr) return {};
   std::vector<MatchProgress> all;
-  for (const NodeId id : matcher.candidates(pattern.lines[static_cast<size_t>(plan->start)])) {
+  for (const NodeId id : matcher.candidates(pattern.lines[at(plan->start)])) {
     const bool is_matched = std::any_of(matches.begin(), matches.end(), [&](const Match& match) {
       return std::find(match.nodes.begin(), match.nodes.end(), id) != match.nodes.end();
     });
@@ -31,7 +31,7 @@ std::vector<MatchProgress> trace_matches(const Graph& graph, const Library& libr
 }
 
 std::string explain(const Graph& graph, const Library& library, int substitution) {
-  const Substitution& s = library.substitutions()[static_cast<size_t>(substitution)];
+  const Substitution& s = library.substitutions()[at(substitution)];
   const GraphIndex index(graph);
   for (const PatternLine& line : library.pattern(substitution).lines) {
     const bool has_adds = line.is_sum && index.count(Op::Add) > 0;

@@ -8,8 +8,6 @@ namespace rlopt {
 
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 /// Order of members: by the ids of their nodes, then by their tensors.
 template <class Member>
 bool earlier(const Member& a, const Member& b) {

@@ -10,8 +10,6 @@ namespace {
 
 constexpr int kMaxClimb = 70;  // maximum depth of nested Adds; families have at most kMaxMembers members
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 /// A node in a tree of Adds may belong to a sum whose root is above it.
 void climb(const Graph& graph, const PatternLine& line, std::vector<NodeId>& ids) {
   for (size_t next = 0; next < ids.size() && next < static_cast<size_t>(kMaxClimb); ++next) {

@@ -8,8 +8,6 @@ namespace rlopt {
 
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 /// False only if the match precedes each of its images under the symmetries.
 bool is_image(const Match& match, const std::vector<Symmetry>& symmetries) {
   return std::any_of(symmetries.begin(), symmetries.end(), [&match](const Symmetry& symmetry) {
@@ -47,7 +45,7 @@ const GraphIndex::Table& GraphIndex::table() const {
   table_.ids.resize(table_.first.back());
   std::vector<size_t> next(table_.first.begin(), table_.first.end() - 1);
   for (NodeId id = 0; id < graph_.end_id(); ++id) {
-    if (graph_.alive(id)) table_.ids[next[static_cast<size_t>(ops[at(id)])]++] = id;
+    if (graph_.alive(id)) table_.ids[next[at(ops[at(id)])]++] = id;
   }
   return table_;
 }

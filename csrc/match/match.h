@@ -29,7 +29,7 @@ class GraphIndex {
   explicit GraphIndex(const Graph& graph, const TopologicalOrder* order = nullptr)
       : graph_(graph), order_(order) {}
   /// Ascending ids of live nodes.
-  const NodeId* begin(Op op) const { return table().ids.data() + table().first[static_cast<size_t>(op)]; }
+  const NodeId* begin(Op op) const { return table().ids.data() + table().first[at(op)]; }
   const NodeId* end(Op op) const { return table().ids.data() + table().first[static_cast<size_t>(op) + 1]; }
   int count(Op op) const { return static_cast<int>(end(op) - begin(op)); }
   /// Whether `value` is, or depends on, an output of one of the nodes.

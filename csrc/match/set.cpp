@@ -11,8 +11,6 @@ namespace rlopt {
 
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 /// The live ones among some nodes, and all their readers.
 std::vector<NodeId> with_readers(const Graph& graph, const std::vector<std::vector<NodeId>>& parts) {
   std::vector<NodeId> all;
@@ -110,7 +108,7 @@ const Located& MatchSet::located(int substitution, int location) const {
     throw IndexError("substitution " + std::to_string(substitution) + " has " + std::to_string(list.size()) +
                      " matches, no location " + std::to_string(location));
   }
-  return list[static_cast<size_t>(location)];
+  return list[at(location)];
 }
 
 void MatchSet::require(const Library& library) const {

@@ -28,7 +28,7 @@ class MatchSet {
   const Graph& graph() const { return graph_; }
   const TopologicalOrder& order() const { return order_; }
   /// In canonical order: the position is the location.
-  const MatchList& of(int substitution) const { return lists_[static_cast<size_t>(substitution)]; }
+  const MatchList& of(int substitution) const { return lists_[at(substitution)]; }
   /// The match of a (substitution, location) from outside: IndexError if it does not exist.
   const Located& located(int substitution, int location) const;
   /// Throws TypeError unless the matches are those of this library.
@@ -38,7 +38,7 @@ class MatchSet {
   /// Sets the evaluation of a match, or clears it (null). Returns the equal match of this set; null if it no
   /// longer exists.
   MatchPtr set_evaluation(const Match& match, std::shared_ptr<const Evaluation> evaluation) {
-    return lists_[static_cast<size_t>(match.substitution)].set_evaluation(match, std::move(evaluation));
+    return lists_[at(match.substitution)].set_evaluation(match, std::move(evaluation));
   }
   /// Matches added since the last call; some may be gone again.
   std::vector<MatchPtr> take_fresh() { return std::exchange(fresh_, {}); }

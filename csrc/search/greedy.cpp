@@ -28,7 +28,7 @@ int wave_of(const std::string& family, Generated generated) {
   const int behind = generated == Generated::BeforeHiding ? 1 : 0;
   if (family.starts_with("generated")) return hiding + 1 - behind;
   for (int wave = 0; wave < hiding; ++wave) {
-    const auto& families = kWaves[static_cast<size_t>(wave)];
+    const auto& families = kWaves[at(wave)];
     if (std::find(families.begin(), families.end(), family) != families.end()) return wave;
   }
   return hiding + behind;
@@ -71,7 +71,7 @@ class Greedy {
     return false;
   }
 
-  bool is_open(int wave, int substitution) const { return waves_[static_cast<size_t>(substitution)] <= wave; }
+  bool is_open(int wave, int substitution) const { return waves_[at(substitution)] <= wave; }
 
   /// Lists the candidates of a wave and of earlier ones once and takes those that cost at most `tolerance`
   /// more, largest saving first, if they are unchanged since. True if any was taken.

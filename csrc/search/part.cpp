@@ -10,8 +10,6 @@ namespace rlopt {
 
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 bool is_leaf(const Graph& graph, NodeId id) { return graph.node(id).info().cost_class == CostClass::Leaf; }
 
 /// By position in the order: number of values made before it and read at or after it.

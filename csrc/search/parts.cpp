@@ -36,19 +36,20 @@ std::vector<NamedStep> name_steps(SearchTree& tree, const std::vector<Step>& ste
 
 /// Replays a part's steps in a graph that contains it. `origins`: by id in the part, its node there. Skips a
 /// step that does not exist there because context shared with other parts has changed.
-void take(SearchTree& tree, Follower& at, std::vector<NodeId> origins, const std::vector<NamedStep>& steps) {
+void take(SearchTree& tree, Follower& follower, std::vector<NodeId> origins,
+          const std::vector<NamedStep>& steps) {
   for (const NamedStep& step : steps) {
     origins.resize(static_cast<size_t>(step.end_new), -1);
     std::vector<NodeId> nodes;
-    for (const NodeId id : step.nodes) nodes.push_back(origins[static_cast<size_t>(id)]);
-    const auto location = at.state().matches().of(step.substitution).find_nodes(nodes);
-    const NodeId first_new = at.state().graph().end_id();
-    if (!location || !tree.has_room(at.node())) continue;
-    if (!at.step({step.substitution, static_cast<int>(*location)})) continue;
+    for (const NodeId id : step.nodes) nodes.push_back(origins[at(id)]);
+    const auto location = follower.state().matches().of(step.substitution).find_nodes(nodes);
+    const NodeId first_new = follower.state().graph().end_id();
+    if (!location || !tree.has_room(follower.node())) continue;
+    if (!follower.step({step.substitution, static_cast<int>(*location)})) continue;
     // Fewer nodes are made if some exist already, but it is unknown which ones.
-    if (at.state().graph().end_id() - first_new != step.end_new - step.first_new) continue;
+    if (follower.state().graph().end_id() - first_new != step.end_new - step.first_new) continue;
     for (NodeId id = step.first_new; id < step.end_new; ++id) {
-      origins[static_cast<size_t>(id)] = first_new + (id - step.first_new);
+      origins[at(id)] = first_new + (id - step.first_new);
     }
   }
 }

@@ -10,7 +10,7 @@ Graph replay(const Graph& graph, const Library& library, const std::vector<Step>
   MatchSet matches(graph, library);
   for (size_t i = 0; i < steps.size(); ++i) {
     const auto fail = [&](const std::string& reason) {
-      const auto& name = library.substitutions()[static_cast<size_t>(steps[i].substitution)].name;
+      const auto& name = library.substitutions()[at(steps[i].substitution)].name;
       throw Error("step " + std::to_string(i) + " (" + name + ", location " +
                   std::to_string(steps[i].location) + ") cannot be replayed: " + reason);
     };
@@ -18,7 +18,7 @@ Graph replay(const Graph& graph, const Library& library, const std::vector<Step>
     if (steps[i].location < 0 || static_cast<size_t>(steps[i].location) >= found.size()) {
       fail("there are " + std::to_string(found.size()) + " matches");
     }
-    const MatchPtr match = found[static_cast<size_t>(steps[i].location)].match;
+    const MatchPtr match = found[at(steps[i].location)].match;
     std::string refusal;
     if (!matches.step(*match, library, &refusal)) fail(refusal);
   }

@@ -10,8 +10,6 @@ namespace rlopt {
 
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 /// Weights and constants cost nothing, whatever reads them.
 bool is_free(const Node& node) { return node.op == Op::Weight || node.op == Op::Constant; }
 

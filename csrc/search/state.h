@@ -44,9 +44,9 @@ class RewriteState {
   const MatchSet& matches() const { return matches_; }
   const NodeMetrics& metrics() const { return total_; }
   double cost_us() const { return total_.time_us; }
-  const NodeMetrics& price(NodeId id) const { return prices_[static_cast<size_t>(id)]; }
+  const NodeMetrics& price(NodeId id) const { return prices_[at(id)]; }
   uint64_t hash() const { return graph().state_hash(); }
-  bool is_allowed(int substitution) const { return is_allowed_[static_cast<size_t>(substitution)]; }
+  bool is_allowed(int substitution) const { return is_allowed_[at(substitution)]; }
 
   /// Applies a match and updates everything except evaluations. False, without any change, if it is refused;
   /// IndexError if there is no such match.

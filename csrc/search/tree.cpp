@@ -65,7 +65,7 @@ void SearchTree::hold(int node, std::shared_ptr<RewriteState> state) {
 std::shared_ptr<RewriteState> SearchTree::made(int node) {
   std::vector<int> path;
   int from = node;
-  for (; from != kRoot && !held_.contains(from); from = nodes_[static_cast<size_t>(from)].parent) {
+  for (; from != kRoot && !held_.contains(from); from = nodes_[at(from)].parent) {
     path.push_back(from);
   }
   std::shared_ptr<RewriteState> state = from == kRoot ? root_ : held_.at(from);
@@ -73,7 +73,7 @@ std::shared_ptr<RewriteState> SearchTree::made(int node) {
     state = std::make_shared<RewriteState>(*state);
     std::reverse(path.begin(), path.end());
     for (const int each : path) {
-      const Step& step = nodes_[static_cast<size_t>(each)].step;
+      const Step& step = nodes_[at(each)].step;
       if (!state->step(step.substitution, step.location))
         throw Error("a step of a search cannot be repeated");
     }
@@ -144,8 +144,8 @@ bool Follower::step(Step step) {
 
 SearchResult SearchTree::result() {
   SearchResult result;
-  for (int i = best_; i != kRoot; i = nodes_[static_cast<size_t>(i)].parent) {
-    result.steps.push_back(nodes_[static_cast<size_t>(i)].step);
+  for (int i = best_; i != kRoot; i = nodes_[at(i)].parent) {
+    result.steps.push_back(nodes_[at(i)].step);
     result.costs_us.push_back(cost_us(i));
   }
   std::reverse(result.steps.begin(), result.steps.end());

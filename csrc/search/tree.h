@@ -28,9 +28,9 @@ class SearchTree {
              const std::function<bool()>& interrupted);
 
   static constexpr int kRoot = 0;
-  double cost_us(int node) const { return nodes_[static_cast<size_t>(node)].cost_us; }
-  int depth(int node) const { return nodes_[static_cast<size_t>(node)].depth; }
-  int parent(int node) const { return nodes_[static_cast<size_t>(node)].parent; }
+  double cost_us(int node) const { return nodes_[at(node)].cost_us; }
+  int depth(int node) const { return nodes_[at(node)].depth; }
+  int parent(int node) const { return nodes_[at(node)].parent; }
   int best() const { return best_; }
   double best_us() const { return cost_us(best_); }
   /// Whether a plan through the node may have this many more steps.

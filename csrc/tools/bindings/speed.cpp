@@ -29,7 +29,7 @@ std::pair<int, int> draw(const RewriteState& state, uint64_t number) {
 
 bool is_legal(const RewriteState& state, int substitution, int location) {
   if (substitution < 0) return false;
-  const auto& evaluation = state.matches().of(substitution)[static_cast<size_t>(location)].evaluation;
+  const auto& evaluation = state.matches().of(substitution)[at(location)].evaluation;
   return evaluation != nullptr && evaluation->is_legal;
 }
 

@@ -8,8 +8,6 @@ namespace rlopt {
 
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 /// dtype, dims and, for a Constant, its values.
 py::tuple tensor_to_python(const Graph& graph, Value value) {
   const TensorType& type = graph.type(value);

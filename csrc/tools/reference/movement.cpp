@@ -17,7 +17,7 @@ Coordinates identity(const Sizes& dims) {
   Coordinates coordinates;
   for (const int64_t dim : dims) {
     coordinates.emplace_back(static_cast<size_t>(dim));
-    for (int64_t i = 0; i < dim; ++i) coordinates.back()[static_cast<size_t>(i)] = i;
+    for (int64_t i = 0; i < dim; ++i) coordinates.back()[at(i)] = i;
   }
   return coordinates;
 }
@@ -70,7 +70,7 @@ void transpose(const Call& call) {
   const Sizes strides = row_major_strides(call.in[0]->dims);
   const Ints& perm = call.node.attr_ints("perm");
   Sizes permuted(strides.rbegin(), strides.rend());
-  for (size_t i = 0; i < perm.size(); ++i) permuted[i] = strides[static_cast<size_t>(perm[i])];
+  for (size_t i = 0; i < perm.size(); ++i) permuted[i] = strides[at(perm[i])];
   restride<T>(call, call.out[0].dims, permuted);
 }
 

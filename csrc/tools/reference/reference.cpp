@@ -105,11 +105,11 @@ bool evaluate_over(const Call& call) {
     for (const auto rows :
          {elementwise_rows<A>, broadcast_rows<A>, movement_rows<A>, contraction_rows<A>, window_rows<A>,
           reduction_rows<A>, normalisation_rows<A>, resize_rows<A>, gather_rows<A>, attention_rows<A>}) {
-      for (const auto& [op, kernel] : rows()) table[static_cast<size_t>(op)] = kernel;
+      for (const auto& [op, kernel] : rows()) table[at(op)] = kernel;
     }
     return table;
   }();
-  const Kernel kernel = kernels[static_cast<size_t>(call.node.op)];
+  const Kernel kernel = kernels[at(call.node.op)];
   if (kernel != nullptr) kernel(call);
   return kernel != nullptr;
 }
@@ -216,7 +216,7 @@ std::vector<RefTensor> evaluate(const Graph& graph, const std::unordered_map<Nod
   std::vector<std::vector<RefTensor>> values(static_cast<size_t>(graph.end_id()));
   for (const NodeId id : graph.topological_order()) {
     const Node& node = graph.node(id);
-    std::vector<RefTensor>& results = values[static_cast<size_t>(id)];
+    std::vector<RefTensor>& results = values[at(id)];
     if (node.op == Op::Input || node.op == Op::Weight) {
       const auto given = inputs.find(id);
       if (given == inputs.end()) throw TypeError("no data for input '" + node.names->outputs.front() + "'");
@@ -227,15 +227,14 @@ std::vector<RefTensor> evaluate(const Graph& graph, const std::unordered_map<Nod
     Call call{node, {}, {}, results};
     for (const Value& input : node.inputs) {
       const auto index = static_cast<size_t>(input.index);
-      call.in.push_back(input.present() ? &values[static_cast<size_t>(input.node)][index] : nullptr);
+      call.in.push_back(input.present() ? &values[at(input.node)][index] : nullptr);
       call.in_dtypes.push_back(input.present() ? graph.type(input).dtype : DType::other);
     }
     evaluate_node(call, arithmetic);
   }
   std::vector<RefTensor> outputs;
   for (const Value& output : graph.outputs()) {
-    outputs.push_back(export_tensor(
-        values[static_cast<size_t>(output.node)][static_cast<size_t>(output.index)], arithmetic));
+    outputs.push_back(export_tensor(values[at(output.node)][at(output.index)], arithmetic));
   }
   return outputs;
 }

@@ -30,8 +30,7 @@ int64_t index_limit(const Graph& graph, NodeId id) {
     if (!indexes || use.slot != 1) continue;
     const Dims& dims = graph.type(node.inputs[0]).dims;
     const int64_t axis = node.attr_int("axis");
-    limit = std::min(
-        limit, dims[static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis)].value());
+    limit = std::min(limit, dims[at(axis < 0 ? axis + static_cast<int64_t>(dims.size()) : axis)].value());
   }
   return std::max<int64_t>(limit, 1);
 }

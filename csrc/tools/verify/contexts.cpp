@@ -47,17 +47,17 @@ std::optional<Graph> overlap(const Instance& instance) {
   for (const NodeId id : graph.topological_order()) {
     const Node& node = graph.node(id);
     if (node.info().cost_class == CostClass::Leaf) {
-      copy_of[static_cast<size_t>(id)] = id;
+      copy_of[at(id)] = id;
       continue;
     }
     std::vector<Value> inputs = node.inputs;
     for (Value& input : inputs) {
-      if (input.present()) input.node = copy_of[static_cast<size_t>(input.node)];
+      if (input.present()) input.node = copy_of[at(input.node)];
     }
-    copy_of[static_cast<size_t>(id)] = edit.add_node(node.op, node.attrs, std::move(inputs), *node.types);
+    copy_of[at(id)] = edit.add_node(node.op, node.attrs, std::move(inputs), *node.types);
   }
   for (const Value& output : graph.outputs()) {
-    add_output(edit, {copy_of[static_cast<size_t>(output.node)], output.index}, "copy");
+    add_output(edit, {copy_of[at(output.node)], output.index}, "copy");
   }
   return edit.finish();
 }
@@ -85,7 +85,7 @@ std::optional<Graph> chain(const Instance& instance, Random& random) {
 const char* context_name(Context context) {
   static const char* const kNames[] = {"plain",        "second consumer", "graph output", "same tensor",
                                        "shared input", "overlap",         "chain"};
-  return kNames[static_cast<size_t>(context)];
+  return kNames[at(context)];
 }
 
 std::optional<Graph> put_in_context(const Instance& instance, Context context, Random& random) {

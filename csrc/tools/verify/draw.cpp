@@ -11,8 +11,6 @@ namespace {
 constexpr int kTriesPerNode = 10;
 constexpr int kTriesPerInstance = 250;
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 Ints sizes_of(const TensorType& type) {
   Ints sizes;
   for (const Dim& dim : type.dims) sizes.push_back(dim.value());

@@ -10,8 +10,6 @@ namespace {
 bool is_tensor(const Expr& expr) { return expr.kind == Expr::Kind::Variable && expr.is_tensor; }
 bool is_attribute(const Expr& expr) { return expr.kind == Expr::Kind::Variable && !expr.is_tensor; }
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 std::optional<int64_t> as_int(const Bound& value) {
   const auto attr = to_attribute(value, AttrKind::Int);
   return attr ? std::optional<int64_t>(std::get<int64_t>(*attr)) : std::nullopt;
@@ -119,9 +117,9 @@ std::vector<Hint> find_hints(const Substitution& substitution, Random& random) {
   // A static value requires static operands.
   for (size_t i = 0; i < hints.size(); ++i) {
     if (hints[i].target != Hint::Target::Static) continue;
-    const int producer = substitution.tensors[static_cast<size_t>(hints[i].slot)].producer;
+    const int producer = substitution.tensors[at(hints[i].slot)].producer;
     if (producer < 0) continue;
-    for (const int slot : substitution.pattern[static_cast<size_t>(producer)].ins) {
+    for (const int slot : substitution.pattern[at(producer)].ins) {
       if (slot != Line::kOmitted) hints.push_back({Hint::Target::Static, slot, nullptr, nullptr, false});
     }
   }

@@ -24,8 +24,7 @@ class Verifier {
       : library_(library),
         number_(substitution),
         options_(options),
-        random_(hash_mix(options.seed,
-                         hash_string(library.substitutions()[static_cast<size_t>(substitution)].name))) {}
+        random_(hash_mix(options.seed, hash_string(library.substitutions()[at(substitution)].name))) {}
 
   VerifyResult run() {
     result_.exact_field = true;
@@ -90,8 +89,8 @@ class Verifier {
 
   bool agree(const Graph& before, const Graph& after, Context context) {
     for (int seed = 0; seed < options_.num_seeds; ++seed) {
-      const Comparison comparison = compare(before, after, random_.bits(), seed,
-                                            library_.substitutions()[static_cast<size_t>(number_)].exact);
+      const Comparison comparison =
+          compare(before, after, random_.bits(), seed, library_.substitutions()[at(number_)].exact);
       if (!comparison.is_evaluated) {
         ++num_unevaluated_;
         return true;
@@ -148,7 +147,7 @@ VerifyResult verify(const Library& library, int substitution, const VerifyOption
 
 std::vector<DrawnInstance> draw_instances(const Library& library, int substitution, int count,
                                           uint64_t seed) {
-  const std::string& name = library.substitutions()[static_cast<size_t>(substitution)].name;
+  const std::string& name = library.substitutions()[at(substitution)].name;
   Random random(hash_mix(seed, hash_string(name)));
   Drawer drawer(library, substitution, random);
   std::set<uint64_t> seen;
