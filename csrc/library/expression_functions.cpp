@@ -53,17 +53,43 @@ bool is_permutation_of_range(const std::vector<int64_t>& perm) {
   return true;
 }
 
-// ---- numbers and lists
-
-Bound fn_num(const CallContext&, const Args& a) { return {Dim(static_cast<int64_t>(list_of(a[0]).size()))}; }
-Bound fn_same(const CallContext&, const Args& a) {
+/// Whether a test holds for all positions; unknown if it fails at none and is unknown at some.
+template <class Test>
+Bound for_all(size_t count, const Test& test) {
   Bound all{true};
-  for (const Bound& each : list_of(a[0])) {
-    const Bound equal = binary(BinaryOp::Equal, list_of(a[0])[0], each);
-    if (equal == Bound{false}) return equal;
-    if (equal.is_unknown()) all = equal;
+  for (size_t i = 0; i < count; ++i) {
+    const Bound one = test(i);
+    if (one == Bound{false}) return one;
+    if (one.is_unknown()) all = one;
   }
   return all;
+}
+/// The list of an entry for each position; unknown if one is.
+template <class Entry>
+Bound list_of_known(size_t count, const Entry& entry) {
+  BoundList list;
+  for (size_t i = 0; i < count; ++i) {
+    list.push_back(entry(i));
+    if (list.back().is_unknown()) return {};
+  }
+  return {std::move(list)};
+}
+/// The list a[0], changed by `edit(list, place)` at position a[1]; num_ends = 1 allows the end, too.
+template <class Edit>
+Bound edited(const Args& a, size_t num_ends, const Edit& edit) {
+  BoundList list = list_of(a[0]);
+  const auto at = list_position(a[1], list.size() + num_ends);
+  if (!at) return {};
+  edit(list, list.begin() + static_cast<long>(*at));
+  return {std::move(list)};
+}
+
+// ---- numbers and lists
+
+Bound fn_len(const CallContext&, const Args& a) { return {Dim(static_cast<int64_t>(list_of(a[0]).size()))}; }
+Bound fn_same(const CallContext&, const Args& a) {
+  const BoundList& list = list_of(a[0]);
+  return for_all(list.size(), [&](size_t i) { return binary(BinaryOp::Equal, list[0], list[i]); });
 }
 template <BinaryOp op>
 Bound fold(const Args& a, int64_t start) {
@@ -73,13 +99,10 @@ Bound fold(const Args& a, int64_t start) {
 }
 Bound fn_sum(const CallContext&, const Args& a) { return fold<BinaryOp::Add>(a, 0); }
 Bound fn_prod(const CallContext&, const Args& a) { return fold<BinaryOp::Mul>(a, 1); }
-Bound fn_max(const CallContext&, const Args& a) {
+template <size_t if_less>
+Bound fn_one_of(const CallContext&, const Args& a) {
   const Bound less = binary(BinaryOp::Less, a[0], a[1]);
-  return less.is_unknown() ? less : (less == Bound{true} ? a[1] : a[0]);
-}
-Bound fn_min(const CallContext&, const Args& a) {
-  const Bound less = binary(BinaryOp::Less, a[0], a[1]);
-  return less.is_unknown() ? less : (less == Bound{true} ? a[0] : a[1]);
+  return less.is_unknown() ? less : a[less == Bound{true} ? if_less : 1 - if_less];
 }
 Bound fn_abs(const CallContext&, const Args& a) {
   if (const auto* number = std::get_if<double>(&a[0].value)) return {std::fabs(*number)};
@@ -105,7 +128,6 @@ Bound fn_close(const CallContext&, const Args& a) {
   if (!x || !y) return {};
   return {nearly_equal(*x, *y)};
 }
-Bound fn_len(const CallContext&, const Args& a) { return {Dim(static_cast<int64_t>(list_of(a[0]).size()))}; }
 Bound fn_reverse(const CallContext&, const Args& a) {
   BoundList list = list_of(a[0]);
   std::reverse(list.begin(), list.end());
@@ -151,35 +173,22 @@ Bound fn_contains(const CallContext& c, const Args& a) {
 }
 /// Every entry equals the value; true for an empty list.
 Bound fn_all_equal(const CallContext&, const Args& a) {
-  Bound all{true};
-  for (const Bound& each : list_of(a[0])) {
-    const auto equal = bounds_equal(each, a[1]);
-    if (equal && !*equal) return {false};
-    if (!equal) all = Bound{};
-  }
-  return all;
+  const BoundList& list = list_of(a[0]);
+  return for_all(list.size(), [&](size_t i) {
+    const auto equal = bounds_equal(list[i], a[1]);
+    return equal ? Bound{*equal} : Bound{};
+  });
 }
 /// Every entry is at least the number; true for an empty list.
 Bound fn_all_at_least(const CallContext&, const Args& a) {
-  Bound all{true};
-  for (const Bound& each : list_of(a[0])) {
-    const Bound one = binary(BinaryOp::GreaterEqual, each, a[1]);
-    if (one == Bound{false}) return one;
-    if (one.is_unknown()) all = one;
-  }
-  return all;
+  const BoundList& list = list_of(a[0]);
+  return for_all(list.size(), [&](size_t i) { return binary(BinaryOp::GreaterEqual, list[i], a[1]); });
 }
 /// Entry by entry; unknown for lists of different lengths.
 Bound fn_all_at_most(const CallContext&, const Args& a) {
   const BoundList &low = list_of(a[0]), &high = list_of(a[1]);
   if (low.size() != high.size()) return {};
-  Bound all{true};
-  for (size_t i = 0; i < low.size(); ++i) {
-    const Bound one = binary(BinaryOp::LessEqual, low[i], high[i]);
-    if (one == Bound{false}) return one;
-    if (one.is_unknown()) all = one;
-  }
-  return all;
+  return for_all(low.size(), [&](size_t i) { return binary(BinaryOp::LessEqual, low[i], high[i]); });
 }
 Bound fn_take(const CallContext&, const Args& a) {
   BoundList list;
@@ -191,36 +200,19 @@ Bound fn_take(const CallContext&, const Args& a) {
   return {std::move(list)};
 }
 Bound fn_set(const CallContext&, const Args& a) {
-  BoundList list = list_of(a[0]);
-  const auto at = list_position(a[1], list.size());
-  if (!at) return {};
-  list[*at] = a[2];
-  return {std::move(list)};
+  return edited(a, 0, [&](BoundList&, auto place) { *place = a[2]; });
 }
 Bound fn_insert(const CallContext&, const Args& a) {
-  BoundList list = list_of(a[0]);
-  const auto at = list_position(a[1], list.size() + 1);
-  if (!at) return {};
-  list.insert(list.begin() + static_cast<long>(*at), a[2]);
-  return {std::move(list)};
+  return edited(a, 1, [&](BoundList& list, auto place) { list.insert(place, a[2]); });
 }
 Bound fn_remove(const CallContext&, const Args& a) {
-  BoundList list = list_of(a[0]);
-  const auto at = list_position(a[1], list.size());
-  if (!at) return {};
-  list.erase(list.begin() + static_cast<long>(*at));
-  return {std::move(list)};
+  return edited(a, 0, [&](BoundList& list, auto place) { list.erase(place); });
 }
 template <BinaryOp op>
 Bound fn_zip(const CallContext&, const Args& a) {
   const BoundList &x = list_of(a[0]), &y = list_of(a[1]);
   if (x.size() != y.size()) return {};
-  BoundList list;
-  for (size_t i = 0; i < x.size(); ++i) {
-    list.push_back(binary(op, x[i], y[i]));
-    if (list.back().is_unknown()) return {};
-  }
-  return {std::move(list)};
+  return list_of_known(x.size(), [&](size_t i) { return binary(op, x[i], y[i]); });
 }
 
 // ---- axes, permutations, attributes
@@ -231,23 +223,16 @@ Bound fn_norm_axis(const CallContext&, const Args& a) {
   return at ? Bound{Dim(static_cast<int64_t>(*at))} : Bound{};
 }
 Bound fn_norm_axes(const CallContext& c, const Args& a) {
-  BoundList list;
-  for (const Bound& each : list_of(a[0])) {
-    list.push_back(fn_norm_axis(c, {each, a[1]}));
-    if (list.back().is_unknown()) return {};
-  }
-  return {std::move(list)};
+  return list_of_known(list_of(a[0]).size(),
+                       [&](size_t i) { return fn_norm_axis(c, {list_of(a[0])[i], a[1]}); });
 }
 Bound fn_inverse(const CallContext&, const Args& a) {
   const auto perm = integers(a[0]);
   if (!perm || !is_permutation_of_range(*perm)) return {};
   std::vector<int64_t> inverse(perm->size());
-  for (size_t i = 0; i < perm->size(); ++i)
-    inverse[static_cast<size_t>((*perm)[i])] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < perm->size(); ++i) inverse[at((*perm)[i])] = static_cast<int64_t>(i);
   return from_integers(inverse);
 }
-/// Transpose by p, then by q, is Transpose by compose(p, q): entry i is p[q[i]].
-Bound fn_compose(const CallContext& c, const Args& a) { return fn_take(c, a); }
 Bound fn_perm_default(const CallContext& c, const Args& a) {
   if (!list_of(a[0]).empty()) return a[0];
   const Bound range = fn_range(c, {a[1]});
@@ -261,12 +246,12 @@ Bound fn_default(const CallContext& c, const Args& a) {
 std::vector<Function> make_functions() {
   std::vector<Function> all = tensor_functions();
   const std::vector<Function> others{
-      {"num", {T::List}, T::Int, fn_num, true},
+      {"num", {T::List}, T::Int, fn_len, true},
       {"same", {T::List}, T::Bool, fn_same, true},
       {"sum", {T::List}, T::Number, fn_sum},
       {"prod", {T::List}, T::Number, fn_prod},
-      {"max", {T::Number, T::Number}, T::Number, fn_max},
-      {"min", {T::Number, T::Number}, T::Number, fn_min},
+      {"max", {T::Number, T::Number}, T::Number, fn_one_of<1>},
+      {"min", {T::Number, T::Number}, T::Number, fn_one_of<0>},
       {"abs", {T::Number}, T::Number, fn_abs},
       {"mod", {T::Int, T::Int}, T::Int, fn_mod},
       {"sqrt", {T::Number}, T::Float, fn_sqrt},
@@ -295,7 +280,8 @@ std::vector<Function> make_functions() {
       {"norm_axis", {T::Int, T::Int}, T::Int, fn_norm_axis},
       {"norm_axes", {T::List, T::Int}, T::List, fn_norm_axes},
       {"inverse", {T::List}, T::List, fn_inverse},
-      {"compose", {T::List, T::List}, T::List, fn_compose},
+      // Transpose by p, then by q, is Transpose by compose(p, q): entry i is p[q[i]].
+      {"compose", {T::List, T::List}, T::List, fn_take},
       {"perm_default", {T::List, T::Int}, T::List, fn_perm_default},
       {"default", {T::List, T::Any, T::Int}, T::List, fn_default},
   };
