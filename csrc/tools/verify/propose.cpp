@@ -68,11 +68,7 @@ const Ints& Proposer::choose(DraftInput& input, Ints proposal, std::optional<DTy
     while (proposal.size() > rank) proposal.erase(proposal.begin());
     while (proposal.size() < rank) proposal.insert(proposal.begin(), dim());
   }
-  const auto size = static_cast<int64_t>(proposal.size());
-  for (const auto& [index, value] : input.hint.dims) {
-    const int64_t at = index < 0 ? index + size : index;
-    if (at >= 0 && at < size) proposal[static_cast<size_t>(at)] = value;
-  }
+  for (const auto& [index, size] : input.hint.dims) set_dim(proposal, index, size);
   input.shape = std::move(proposal);
   return *input.shape;
 }
@@ -178,7 +174,7 @@ bool Proposer::elementwise(Draft& draft) {
 }
 
 /// Makes operands from `first` on broadcast with each other.
-bool Proposer::broadcast(Draft& draft, size_t first, DType dtype) {
+void Proposer::broadcast(Draft& draft, size_t first, DType dtype) {
   Ints joint;
   bool has_joint = false;
   for (size_t i = first; i < draft.in.size(); ++i) {
@@ -201,10 +197,10 @@ bool Proposer::broadcast(Draft& draft, size_t first, DType dtype) {
     if (draft.in[i].shape->size() > joint.size()) joint = *draft.in[i].shape;
   }
   last_shape_ = joint;
-  return true;
 }
 
 bool Proposer::normalisation(Draft& draft) {
+  if (draft.in.size() == 1) return elementwise(draft);
   const bool is_layer = draft.op == Op::LayerNormalization || draft.op == Op::RMSNormalization;
   const int64_t usual = is_layer ? random_.between(1, 4) : random_.one_of<int64_t>({2, 3, 4, 4, 4, 5});
   const int64_t least = draft.op == Op::BatchNormalization ? 2 : (is_layer ? 1 : 3);
@@ -229,87 +225,63 @@ bool Proposer::normalisation(Draft& draft) {
   return true;
 }
 
+/// Operators whose operands broadcast with each other; the first of Where is its condition.
+bool Proposer::joined(Draft& draft) {
+  const InferRule rule = op_info(draft.op).infer;
+  if (rule == InferRule::Where) {
+    broadcast(draft, 1, DType::f32);
+    if (is_open(draft, 0)) choose(draft.in[0], smaller(*last_shape_), DType::boolean);
+    return true;
+  }
+  const bool is_integer = rule == InferRule::Broadcast && random_.chance(0.06) && draft.op != Op::PRelu;
+  broadcast(draft, 0, dtype_for(draft.op, is_integer ? DType::i64 : DType::f32));
+  return true;
+}
+
 bool Proposer::propose(Draft& draft) {
-  const auto done = [&](bool fits) {
-    if (fits) fill_attributes(draft);
-    return fits;
-  };
-  switch (draft.op) {
-    case Op::BatchNormalization:
-    case Op::LayerNormalization:
-    case Op::RMSNormalization:
-    case Op::InstanceNormalization:
-    case Op::GroupNormalization:
-      return done(normalisation(draft));
-    case Op::RotaryEmbedding:
-    case Op::Einsum:
-      return false;  // no substitution has them with open inputs
-    case Op::Clip: {
-      const bool fits = elementwise(draft);
-      fill_attributes(draft);
-      return fits && *known<double>(draft, "min") <= *known<double>(draft, "max") &&
-             *known<double>(draft, "min") < kInf;
-    }
-    default:
-      break;
-  }
-  switch (op_info(draft.op).infer) {
-    case InferRule::Unary:
-    case InferRule::Normalisation:
-    case InferRule::Scatter:
-    case InferRule::Cast:
-    case InferRule::Predicate:
-    case InferRule::Shape:
-    case InferRule::Size:
-      return done(elementwise(draft));
-    case InferRule::Broadcast: {
-      const bool is_integer = random_.chance(0.06) && draft.op != Op::PRelu;
-      return done(broadcast(draft, 0, dtype_for(draft.op, is_integer ? DType::i64 : DType::f32)));
-    }
-    case InferRule::Compare:
-      return done(broadcast(draft, 0, dtype_for(draft.op, DType::f32)));
-    case InferRule::Where: {
-      const bool fits = broadcast(draft, 1, DType::f32);
-      if (is_open(draft, 0)) choose(draft.in[0], smaller(*last_shape_), DType::boolean);
-      return done(fits);
-    }
-    case InferRule::MatMul:
-      return done(matmul(draft));
-    case InferRule::Gemm:
-      return done(gemm(draft));
-    case InferRule::Conv:
-      return done(convolution(draft));
-    case InferRule::ConvTranspose:
-      return done(transposed_convolution(draft));
-    case InferRule::Attention:
-      return done(attention(draft));
-    case InferRule::Pool:
-    case InferRule::GlobalPool:
-    case InferRule::Resize:
-    case InferRule::DepthToSpace:
-    case InferRule::SpaceToDepth:
-      return done(pool(draft));
-    case InferRule::Reduce:
-    case InferRule::ArgReduce:
-    case InferRule::TopK:
-      return done(reduction(draft));
-    case InferRule::Reshape:
-    case InferRule::Flatten:
-      return done(reshape(draft));
-    case InferRule::Squeeze:
-    case InferRule::Unsqueeze:
-      return done(squeeze(draft));
-    case InferRule::Transpose:
-      return done(transpose(draft));
-    case InferRule::Split:
-      return done(split(draft));
-    case InferRule::Concat:
-      return done(concat(draft));
-    case InferRule::Slice:
-      return done(slice(draft));
-    default:
-      return done(movement(draft));
-  }
+  using P = Proposer;
+  using Rule = InferRule;
+  static const std::map<Rule, bool (P::*)(Draft&)> proposals{
+      {Rule::Unary, &P::elementwise},
+      {Rule::Normalisation, &P::normalisation},
+      {Rule::Scatter, &P::elementwise},
+      {Rule::Cast, &P::elementwise},
+      {Rule::Predicate, &P::elementwise},
+      {Rule::Shape, &P::elementwise},
+      {Rule::Size, &P::elementwise},
+      {Rule::Broadcast, &P::joined},
+      {Rule::Compare, &P::joined},
+      {Rule::Where, &P::joined},
+      {Rule::MatMul, &P::matmul},
+      {Rule::Gemm, &P::gemm},
+      {Rule::Conv, &P::convolution},
+      {Rule::ConvTranspose, &P::transposed_convolution},
+      {Rule::Attention, &P::attention},
+      {Rule::Pool, &P::pool},
+      {Rule::GlobalPool, &P::pool},
+      {Rule::Resize, &P::pool},
+      {Rule::DepthToSpace, &P::pool},
+      {Rule::SpaceToDepth, &P::pool},
+      {Rule::Reduce, &P::reduction},
+      {Rule::ArgReduce, &P::reduction},
+      {Rule::TopK, &P::reduction},
+      {Rule::Reshape, &P::reshape},
+      {Rule::Flatten, &P::reshape},
+      {Rule::Squeeze, &P::squeeze},
+      {Rule::Unsqueeze, &P::squeeze},
+      {Rule::Transpose, &P::transpose},
+      {Rule::Split, &P::split},
+      {Rule::Concat, &P::concat},
+      {Rule::Slice, &P::slice}};
+  // No substitution has them with open inputs.
+  if (draft.op == Op::RotaryEmbedding || draft.op == Op::Einsum) return false;
+  const auto proposal = proposals.find(op_info(draft.op).infer);
+  const bool fits = proposal == proposals.end() ? movement(draft) : (this->*proposal->second)(draft);
+  if (!fits) return false;
+  fill_attributes(draft);
+  if (draft.op != Op::Clip) return true;
+  const double least = *known<double>(draft, "min");
+  return least <= *known<double>(draft, "max") && least < kInf;
 }
 
 }  // namespace rlopt

@@ -23,7 +23,7 @@ class Random {
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1.0p-53; }
   template <class T>
   const T& pick(const std::vector<T>& from) {
-    return from[static_cast<size_t>(between(0, static_cast<int64_t>(from.size()) - 1))];
+    return from[at(between(0, static_cast<int64_t>(from.size()) - 1))];
   }
   template <class T>
   T one_of(std::initializer_list<T> from) {
@@ -89,7 +89,8 @@ class Proposer {
 
   // By kind of operator.
   bool elementwise(Draft& draft);
-  bool broadcast(Draft& draft, size_t first, DType dtype);
+  void broadcast(Draft& draft, size_t first, DType dtype);
+  bool joined(Draft& draft);
   bool normalisation(Draft& draft);
   bool matmul(Draft& draft);
   bool gemm(Draft& draft);
@@ -118,6 +119,13 @@ class Proposer {
   std::map<std::string, Ints> last_list_;
   int64_t last_channels_ = 0;
 };
+
+/// Sets the dim at an index, which may be negative, if there is one.
+inline void set_dim(Ints& dims, int64_t index, int64_t size) {
+  const auto rank = static_cast<int64_t>(dims.size());
+  const int64_t place = index < 0 ? index + rank : index;
+  if (place >= 0 && place < rank) dims[at(place)] = size;
+}
 
 inline size_t attr_index(Op op, const std::string& name) {
   const OpInfo& info = op_info(op);

@@ -24,7 +24,7 @@ bool Proposer::reduction(Draft& draft) {
   if (rank < least) return false;
   if (least == 1) {
     const int64_t axis = axis_for(draft, "axis", rank);
-    if (draft.op == Op::TopK) attr<int64_t>(draft, "k", random_.between(0, shape[static_cast<size_t>(axis)]));
+    if (draft.op == Op::TopK) attr<int64_t>(draft, "k", random_.between(0, shape[at(axis)]));
     return true;
   }
   Ints axes;
@@ -41,11 +41,7 @@ Ints Proposer::hinted_target(const InputHint& hint, const Ints& otherwise) {
   if (hint.shape) return *hint.shape;
   if (hint.rank < 0 && hint.dims.empty()) return otherwise;
   Ints target = hint.rank < 0 ? otherwise : Ints(static_cast<size_t>(hint.rank), -1);
-  const auto rank = static_cast<int64_t>(target.size());
-  for (const auto& [index, size] : hint.dims) {
-    const int64_t at = index < 0 ? index + rank : index;
-    if (at >= 0 && at < rank) target[static_cast<size_t>(at)] = size;
-  }
+  for (const auto& [index, size] : hint.dims) set_dim(target, index, size);
   if (std::count(target.begin(), target.end(), -1) > 1) return otherwise;
   return target;
 }
@@ -110,18 +106,14 @@ bool Proposer::squeeze(Draft& draft) {
   if (draft.op == Op::Squeeze) {
     for (auto& size : proposal) size = random_.chance(0.4) ? 1 : size;
     const auto* given = known<Ints>(draft, "axes");
-    for (size_t i = 0; given != nullptr && i < given->size(); ++i) {
-      const int64_t at = (*given)[i] < 0 ? (*given)[i] + static_cast<int64_t>(proposal.size()) : (*given)[i];
-      if (at >= 0 && at < static_cast<int64_t>(proposal.size())) proposal[static_cast<size_t>(at)] = 1;
-    }
+    for (size_t i = 0; given != nullptr && i < given->size(); ++i) set_dim(proposal, (*given)[i], 1);
   }
   const Ints shape = choose(x, proposal);
   Ints axes;
   const auto rank = static_cast<int64_t>(shape.size());
   if (draft.op == Op::Squeeze) {
     for (int64_t i = 0; i < rank; ++i) {
-      if (shape[static_cast<size_t>(i)] == 1 && random_.chance(0.7))
-        axes.push_back(random_.chance(0.4) ? i - rank : i);
+      if (shape[at(i)] == 1 && random_.chance(0.7)) axes.push_back(random_.chance(0.4) ? i - rank : i);
     }
   } else {
     const int64_t count = random_.chance(0.75) ? 1 : 2;
@@ -150,7 +142,7 @@ bool Proposer::transpose(Draft& draft) {
     std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
   } else if (kind < 0.96) {
     for (size_t i = perm.size(); i > 1; --i) {
-      std::swap(perm[i - 1], perm[static_cast<size_t>(random_.between(0, static_cast<int64_t>(i) - 1))]);
+      std::swap(perm[i - 1], perm[at(random_.between(0, static_cast<int64_t>(i) - 1))]);
     }
   }
   attr<Ints>(draft, "perm", perm);
@@ -174,14 +166,13 @@ bool Proposer::split(Draft& draft) {
   if (rank < 1) return false;
   const int64_t axis = axis_for(draft, "axis", rank);
   if (axis < 0 || axis >= rank) return false;
-  const auto at = static_cast<size_t>(axis);
   if (!x.shape) {
     Ints shape = dims(rank);
-    shape[at] = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+    shape[at(axis)] = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
     choose(x, shape);
   }
-  if (x.shape->size() <= at) return false;
-  const int64_t size = (*x.shape)[at];
+  if (x.shape->size() <= at(axis)) return false;
+  const int64_t size = (*x.shape)[at(axis)];
   const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   if (given == nullptr && total != size) {
     if (size < parts) return false;
@@ -190,7 +181,7 @@ bool Proposer::split(Draft& draft) {
     } else {
       sizes.assign(static_cast<size_t>(parts), 1);
       for (int64_t left = size - parts; left > 0; --left) {
-        ++sizes[static_cast<size_t>(random_.between(0, parts - 1))];
+        ++sizes[at(random_.between(0, parts - 1))];
       }
     }
   }
@@ -224,7 +215,7 @@ bool Proposer::concat(Draft& draft) {
   for (DraftInput& input : draft.in) {
     if (input.shape) continue;
     Ints shape = *base;
-    if (!is_equal) shape[static_cast<size_t>(axis)] = random_.chance(0.03) ? 0 : random_.between(1, 5);
+    if (!is_equal) shape[at(axis)] = random_.chance(0.03) ? 0 : random_.between(1, 5);
     choose(input, shape, dtype);
   }
   last_shape_ = base;
@@ -242,9 +233,9 @@ bool Proposer::slice(Draft& draft) {
   Ints starts, ends, steps;
   bool has_steps = random_.chance(0.3);
   for (const int64_t axis : axes) {
-    const int64_t at = axis < 0 ? axis + rank : axis;
-    if (at < 0 || at >= rank) return false;
-    const int64_t size = shape[static_cast<size_t>(at)];
+    const int64_t place = axis < 0 ? axis + rank : axis;
+    if (place < 0 || place >= rank) return false;
+    const int64_t size = shape[at(place)];
     const int64_t first = random_.between(0, std::max<int64_t>(0, size - 1));
     int64_t last = random_.between(std::min(first + 1, size), size);
     if (random_.chance(0.3)) last = std::numeric_limits<int64_t>::max();
