@@ -66,14 +66,12 @@ class Evaluator {
 
  private:
   Bound variable(const Expr& expr, int member) const {
-    const auto slot = static_cast<size_t>(expr.slot);
-    const bool in_family = expr.starred && member >= 0;
-    const auto index = static_cast<size_t>(member);
+    const int which = expr.starred ? member : -1;
     if (expr.is_tensor) {
-      const Value value = in_family ? binding_.family_tensors[slot][index] : binding_.tensors[slot];
+      const Value value = binding_.tensor(expr.slot, which);
       return value == Binding::kUnbound ? unknown() : Bound{value};
     }
-    const AttrValue* value = in_family ? binding_.family_attributes[slot][index] : binding_.attributes[slot];
+    const AttrValue* value = binding_.attribute(expr.slot, which);
     return value == nullptr ? unknown() : to_bound(*value);
   }
 

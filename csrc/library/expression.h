@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -99,6 +100,22 @@ struct Binding {
   std::vector<const Attrs*> rests;           // all attributes of a node; the substitution says which count
   std::vector<std::vector<Value>> family_tensors;
   std::vector<std::vector<const AttrValue*>> family_attributes;
+
+  /// Of a member of the family; of the plain arrays for -1.
+  Value& tensor(int slot, int member) {
+    return member < 0 ? tensors[at(slot)] : family_tensors[at(slot)][at(member)];
+  }
+  const AttrValue*& attribute(int slot, int member) {
+    return member < 0 ? attributes[at(slot)] : family_attributes[at(slot)][at(member)];
+  }
+  Value tensor(int slot, int member) const { return const_cast<Binding*>(this)->tensor(slot, member); }
+  const AttrValue* attribute(int slot, int member) const {
+    return const_cast<Binding*>(this)->attribute(slot, member);
+  }
+  /// All values of a slot: one for each member if it is starred.
+  std::span<const Value> values(int slot, bool is_starred) const {
+    return is_starred ? std::span(family_tensors[at(slot)]) : std::span(&tensors[at(slot)], 1);
+  }
 };
 
 /// Evaluates on a graph. `member` >= 0 takes starred variables from that member of the family, -1 from the

@@ -68,26 +68,16 @@ class Applier {
   // ---- the replacement
 
   void build(const Line& line) {
-    if (line.kind != Line::Kind::PerMember) {
-      const NodeId id = build_node(line, -1);
-      if (line.kind == Line::Kind::DefinesFamily) {
-        define_family(line, id);
-        return;
-      }
-      for (size_t i = 0; i < line.outs.size(); ++i) {
-        if (line.outs[i] != Line::kOmitted) binding_.tensors[at(line.outs[i])] = output(line, id, i);
-      }
-      return;
-    }
+    const bool is_each = line.kind == Line::Kind::PerMember;
     for (const int slot : line.outs) {
-      if (slot != Line::kOmitted)
+      if (is_each && slot != Line::kOmitted)
         binding_.family_tensors[at(slot)].assign(at(match_.num_members), Binding::kUnbound);
     }
-    for (int m = 0; m < match_.num_members; ++m) {
+    for (int m = is_each ? 0 : -1; m < (is_each ? match_.num_members : 0); ++m) {
       const NodeId id = build_node(line, m);
+      if (line.kind == Line::Kind::DefinesFamily) return define_family(line, id);
       for (size_t i = 0; i < line.outs.size(); ++i) {
-        if (line.outs[i] != Line::kOmitted)
-          binding_.family_tensors[at(line.outs[i])][at(m)] = output(line, id, i);
+        if (line.outs[i] != Line::kOmitted) binding_.tensor(line.outs[i], m) = output(line, id, i);
       }
     }
   }
@@ -141,8 +131,7 @@ class Applier {
   }
 
   Value value_of(int slot, int member) const {
-    const bool is_starred = substitution_.tensors[at(slot)].starred;
-    return is_starred ? binding_.family_tensors[at(slot)][at(member)] : binding_.tensors[at(slot)];
+    return binding_.tensor(slot, substitution_.tensors[at(slot)].starred ? member : -1);
   }
 
   DType dtype_of_first(const Line& line, int member) const {
@@ -217,17 +206,15 @@ class Applier {
     return std::nullopt;
   }
 
+  std::span<const Value> old_values(const Output& output) const {
+    return match_.binding.values(output.old_slot, substitution_.tensors[at(output.old_slot)].starred);
+  }
+
   bool defines_output(NodeId id) const {
-    for (const Output& output : substitution_.outputs) {
-      if (!substitution_.tensors[at(output.old_slot)].starred) {
-        if (match_.binding.tensors[at(output.old_slot)].node == id) return true;
-        continue;
-      }
-      for (const Value& value : match_.binding.family_tensors[at(output.old_slot)]) {
-        if (value.node == id) return true;
-      }
-    }
-    return false;
+    return std::any_of(substitution_.outputs.begin(), substitution_.outputs.end(), [&](const Output& output) {
+      const auto values = old_values(output);
+      return std::any_of(values.begin(), values.end(), [&](Value value) { return value.node == id; });
+    });
   }
 
   // ---- insertion
@@ -245,14 +232,9 @@ class Applier {
       edit_.redirect(from, to);
     };
     for (const Output& output : substitution_.outputs) {
-      if (!substitution_.tensors[at(output.old_slot)].starred) {
-        redirect(match_.binding.tensors[at(output.old_slot)], binding_.tensors[at(output.new_slot)]);
-        continue;
-      }
-      for (size_t m = 0; m < at(match_.num_members); ++m) {
-        redirect(match_.binding.family_tensors[at(output.old_slot)][m],
-                 binding_.family_tensors[at(output.new_slot)][m]);
-      }
+      const auto from = old_values(output);
+      const auto to = binding_.values(output.new_slot, substitution_.tensors[at(output.old_slot)].starred);
+      for (size_t m = 0; m < from.size(); ++m) redirect(from[m], to[m]);
     }
     if (!changes) throw Refusal{"nothing would change"};
   }

@@ -99,7 +99,7 @@ bool Drawer::extend(const Task& task, State& state) {
     }
     if (!draft.in[i].shape) return false;
     if (substitution_.tensors[at(places[i].slot)].literal) draft.in[i].dtype = dtype;
-    const Value bound = bound_value(state, places[i]);
+    const Value bound = state.binding.tensor(places[i].slot, places[i].member);
     inputs.push_back(bound == Binding::kUnbound ? make_input(draft.in[i], places[i], before, state) : bound);
   }
   std::vector<std::pair<std::string, AttrValue>> given;
@@ -142,7 +142,7 @@ Draft Drawer::make_draft(const Task& task, const State& state, std::vector<Place
     DraftInput input;
     input.is_omitted = each.slot < 0;
     if (!input.is_omitted) {
-      const Value value = bound_value(state, each);
+      const Value value = state.binding.tensor(each.slot, each.member);
       if (value != Binding::kUnbound) {
         const TensorType& type = state.edit.graph().type(value);
         input.shape = sizes_of(type);
@@ -152,7 +152,7 @@ Draft Drawer::make_draft(const Task& task, const State& state, std::vector<Place
         input.shape = random_.chance(0.8) ? Ints{} : Ints{1};
       } else {
         input.hint = input_hint(state, each);
-        const Value first = each.member > 0 ? bound_value(state, {each.slot, 0}) : Binding::kUnbound;
+        const Value first = each.member > 0 ? state.binding.tensor(each.slot, 0) : Binding::kUnbound;
         if (first != Binding::kUnbound && !input.hint.shape && is_alike_ && random_.chance(0.7)) {
           input.hint.shape = sizes_of(state.edit.graph().type(first));
         }
@@ -162,9 +162,8 @@ Draft Drawer::make_draft(const Task& task, const State& state, std::vector<Place
   }
   for (const auto& [index, value] : line.equal_attrs) draft.attrs[at(index)] = value;
   for (const auto& [index, slot] : line.bound_attrs) {
-    const bool starred = substitution_.attributes[at(slot)].starred;
-    const AttrValue* bound = starred ? state.binding.family_attributes[at(slot)][at(task.member)]
-                                     : state.binding.attributes[at(slot)];
+    const int member = substitution_.attributes[at(slot)].starred ? task.member : -1;
+    const AttrValue* bound = state.binding.attribute(slot, member);
     if (bound != nullptr) draft.attrs[at(index)] = *bound;
   }
   if (line.rest >= 0 && state.binding.rests[at(line.rest)] != nullptr) {
@@ -193,7 +192,7 @@ Value Drawer::make_input(const DraftInput& input, const Place& place, const Stat
         tensor.literal ? *tensor.literal : hinted.value_or(random_.one_of({0.5, 2.0, -1.5, 3.0, 0.125}));
     if (is_integer(input.dtype) && !tensor.literal && !hinted) {
       // Indices: small, and often consecutive.
-      const Value first = place.member > 0 ? bound_value(state, {place.slot, 0}) : Binding::kUnbound;
+      const Value first = place.member > 0 ? state.binding.tensor(place.slot, 0) : Binding::kUnbound;
       const auto start =
           first == Binding::kUnbound ? std::nullopt : scalar_constant(state.edit.graph(), first);
       number =
@@ -208,7 +207,7 @@ Value Drawer::make_input(const DraftInput& input, const Place& place, const Stat
     const bool is_weight = has_hint(Hint::Target::Static, place.slot) || random_.chance(0.35);
     value = {state.edit.add_input(name_of(place), type, is_weight), 0};
   }
-  bind(state, place, value);
+  state.binding.tensor(place.slot, place.member) = value;
   return value;
 }
 
@@ -217,31 +216,17 @@ std::string Drawer::name_of(const Place& place) const {
   return place.member < 0 ? name : name + "_" + std::to_string(place.member);
 }
 
-Value Drawer::bound_value(const State& state, const Place& place) const {
-  return place.member >= 0 ? state.binding.family_tensors[at(place.slot)][at(place.member)]
-                           : state.binding.tensors[at(place.slot)];
-}
-
-void Drawer::bind(State& state, const Place& place, Value value) const {
-  (place.member >= 0 ? state.binding.family_tensors[at(place.slot)][at(place.member)]
-                     : state.binding.tensors[at(place.slot)]) = value;
-}
-
 void Drawer::bind_outputs(const Task& task, NodeId id, State& state) const {
   const PatternLine& line = pattern_.lines[at(task.line)];
   const Node& node = state.edit.graph().node(id);
   for (int i = 0; i < node.num_outputs(); ++i) {
     const bool is_whole = line.kind == Line::Kind::DefinesFamily;
     const int slot = line.outs[is_whole ? 0 : at(i)];
-    if (slot != Line::kOmitted) bind(state, {slot, is_whole ? i : task.member}, {id, i});
+    if (slot != Line::kOmitted) state.binding.tensor(slot, is_whole ? i : task.member) = {id, i};
   }
   for (const auto& [index, slot] : line.bound_attrs) {
-    const AttrValue* value = &node.attrs->values()[at(index)];
-    if (substitution_.attributes[at(slot)].starred) {
-      state.binding.family_attributes[at(slot)][at(task.member)] = value;
-    } else {
-      state.binding.attributes[at(slot)] = value;
-    }
+    const int member = substitution_.attributes[at(slot)].starred ? task.member : -1;
+    state.binding.attribute(slot, member) = &node.attrs->values()[at(index)];
   }
   if (line.rest >= 0) state.binding.rests[at(line.rest)] = node.attrs.get();
 }
@@ -254,10 +239,9 @@ bool Drawer::is_bound(const Expr& expr, const State& state, int member) const {
     return true;
   }
   if (expr.kind == Expr::Kind::Variable) {
-    const bool in_family = expr.starred && member >= 0;
-    if (expr.is_tensor) return bound_value(state, {expr.slot, in_family ? member : -1}) != Binding::kUnbound;
-    return (in_family ? state.binding.family_attributes[at(expr.slot)][at(member)]
-                      : state.binding.attributes[at(expr.slot)]) != nullptr;
+    const int which = expr.starred ? member : -1;
+    if (expr.is_tensor) return state.binding.tensor(expr.slot, which) != Binding::kUnbound;
+    return state.binding.attribute(expr.slot, which) != nullptr;
   }
   return std::all_of(expr.args.begin(), expr.args.end(),
                      [&](const ExprPtr& arg) { return is_bound(*arg, state, member); });
@@ -314,11 +298,7 @@ std::optional<Instance> Drawer::finish(State state) const {
   for (size_t i = 0; i < substitution_.tensors.size(); ++i) {
     const TensorVariable& tensor = substitution_.tensors[i];
     if (tensor.is_new || tensor.producer < 0) continue;
-    if (tensor.starred) {
-      for (const Value value : state.binding.family_tensors[i]) sort_out(value);
-    } else {
-      sort_out(state.binding.tensors[i]);
-    }
+    for (const Value value : state.binding.values(static_cast<int>(i), tensor.starred)) sort_out(value);
   }
   // An output of the pattern that the pattern reads is also a graph output: it is what gets replaced.
   for (const Output& output : substitution_.outputs) {

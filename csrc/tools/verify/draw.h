@@ -70,8 +70,6 @@ class Drawer {
   bool has_hint(Hint::Target target, int slot) const;
   std::optional<double> value_hint(const State& state, const Place& place) const;
   Bound evaluate_hint(const State& state, const Hint& hint, const ExprPtr& expr, int member) const;
-  Value bound_value(const State& state, const Place& place) const;
-  void bind(State& state, const Place& place, Value value) const;
   void bind_outputs(const Task& task, NodeId id, State& state) const;
   bool checks_hold(const Task& task, const State& state, bool is_last) const;
   bool check_holds(const PatternCheck& check, const State& state, int num_members, int member) const;
