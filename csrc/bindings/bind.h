@@ -108,6 +108,12 @@ inline py::dict metrics_to_python(const NodeMetrics& metrics) {
   return result;
 }
 
+template <class Call>
+auto without_gil(const Call& call) {
+  const py::gil_scoped_release release;
+  return call();
+}
+
 /// Lets Python handle signals at most every 20 ms; true once one raised.
 class SignalPoll {
  public:
@@ -125,6 +131,15 @@ class SignalPoll {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
   bool raised_ = false;
 };
+
+/// Calls `call(interrupted)` without the GIL; raises what a signal raised meanwhile.
+template <class Call>
+auto with_signals(const Call& call) {
+  SignalPoll poll;
+  auto result = without_gil([&] { return call([&poll] { return poll(); }); });
+  if (poll.raised()) throw py::error_already_set();
+  return result;
+}
 
 /// A mutable object that one Python thread uses at a time; the others wait for it without the GIL.
 template <class T>

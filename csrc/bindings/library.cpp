@@ -39,12 +39,9 @@ py::dict match_to_python(const Library& library, const Match& match, int locatio
 }
 
 py::list matches(const Library& library, const Graph& graph, const std::optional<std::string>& name) {
-  std::vector<Match> found;
-  {
-    const int index = name ? index_of(library, *name) : -1;
-    const py::gil_scoped_release release;
-    found = name ? find_matches(graph, library, index) : find_all_matches(graph, library);
-  }
+  const int index = name ? index_of(library, *name) : -1;
+  const std::vector<Match> found = without_gil(
+      [&] { return name ? find_matches(graph, library, index) : find_all_matches(graph, library); });
   py::list result;
   int location = 0, previous = -1;
   for (const Match& match : found) {
@@ -57,20 +54,12 @@ py::list matches(const Library& library, const Graph& graph, const std::optional
 
 Graph apply(const Library& library, const Graph& graph, const std::string& name, int location) {
   const int index = index_of(library, name);
-  Applied applied;
-  size_t count = 0;
-  {
-    const py::gil_scoped_release release;
-    const std::vector<Match> found = find_matches(graph, library, index);
-    count = found.size();
-    if (location >= 0 && static_cast<size_t>(location) < count) {
-      applied = apply_match(graph, library, found[at(location)]);
-    }
-  }
-  if (location < 0 || static_cast<size_t>(location) >= count) {
+  const std::vector<Match> found = without_gil([&] { return find_matches(graph, library, index); });
+  if (location < 0 || at(location) >= found.size()) {
     raise_substitution_error(
-        "location " + std::to_string(location) + " of " + std::to_string(count) + " matches", name, 0);
+        "location " + std::to_string(location) + " of " + std::to_string(found.size()) + " matches", name, 0);
   }
+  const Applied applied = without_gil([&] { return apply_match(graph, library, found[at(location)]); });
   if (!applied.graph) raise_substitution_error(applied.refusal, name, 0);
   return *applied.graph;
 }

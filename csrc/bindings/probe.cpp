@@ -9,11 +9,7 @@ void bind_probe(py::module_& m) {
   m.def(
       "probe_cpu",
       [](int num_threads) {
-        CpuProbe found;
-        {
-          const py::gil_scoped_release release;
-          found = probe_cpu(num_threads);
-        }
+        const CpuProbe found = without_gil([&] { return probe_cpu(num_threads); });
         py::list bandwidth;
         for (const BandwidthPoint& point : found.bandwidth) {
           py::dict entry;

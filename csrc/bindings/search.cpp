@@ -10,13 +10,8 @@ namespace {
 
 py::dict run_search(const Graph& graph, const Library& library, const CostModel& cost,
                     const SearchOptions& options) {
-  SearchResult result;
-  SignalPoll poll;
-  {
-    const py::gil_scoped_release release;
-    result = search(graph, library, cost, options, [&poll] { return poll(); });
-  }
-  if (poll.raised()) throw py::error_already_set();
+  const SearchResult result = with_signals(
+      [&](const auto& interrupted) { return search(graph, library, cost, options, interrupted); });
   py::dict answer;
   answer["graph"] = result.graph;
   answer["steps"] = steps_to_python(library, result.steps);

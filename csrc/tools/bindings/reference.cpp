@@ -66,11 +66,7 @@ py::array write_output(const RefTensor& tensor, DType dtype, Arithmetic arithmet
 py::list evaluate_arrays(const Graph& graph, const py::dict& arrays, const std::string& arithmetic_name) {
   const Arithmetic arithmetic = parse_arithmetic(arithmetic_name);
   const auto inputs = read_inputs(graph, arrays, arithmetic);
-  std::vector<RefTensor> results;
-  {
-    const py::gil_scoped_release release;
-    results = evaluate(graph, inputs, arithmetic);
-  }
+  const auto results = without_gil([&] { return evaluate(graph, inputs, arithmetic); });
   py::list outputs;
   for (size_t i = 0; i < results.size(); ++i) {
     outputs.append(write_output(results[i], graph.type(graph.outputs()[i]).dtype, arithmetic));

@@ -41,8 +41,7 @@ py::dict time_steps(const Graph& graph, const Library& library, const CostModel&
   double first_evaluation_us = 0;
   std::vector<double> steps_us;
   int64_t num_evaluations = 0;
-  const auto walk = [&] {
-    const py::gil_scoped_release release;
+  without_gil([&] {
     auto begin = Clock::now();
     const MatchSet matches(graph, library);
     first_match_us = us_since(begin);
@@ -68,8 +67,7 @@ py::dict time_steps(const Graph& graph, const Library& library, const CostModel&
       steps_us.push_back(us_since(begin));
       num_evaluations += state.num_evaluations() - before;
     }
-  };
-  walk();
+  });
   py::dict result;
   result["first_match_us"] = first_match_us;
   result["first_evaluation_us"] = first_evaluation_us;

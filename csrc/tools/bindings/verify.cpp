@@ -70,11 +70,7 @@ py::dict instance_to_python(const Substitution& substitution, const DrawnInstanc
 
 py::list instances_to_python(const Library& library, const std::string& name, int count, uint64_t seed) {
   const int substitution = index_of(library, name);
-  std::vector<DrawnInstance> drawn;
-  {
-    const py::gil_scoped_release release;
-    drawn = draw_instances(library, substitution, count, seed);
-  }
+  const auto drawn = without_gil([&] { return draw_instances(library, substitution, count, seed); });
   py::list result;
   for (const DrawnInstance& instance : drawn) {
     result.append(instance_to_python(library.substitutions()[at(substitution)], instance));
@@ -90,14 +86,10 @@ py::dict verify_to_python(const Library& library, const std::string& name, int b
   options.num_seeds = seeds;
   options.seed = seed;
   const int index = index_of(library, name);
-  VerifyResult result;
-  SignalPoll poll;
-  options.interrupted = [&poll] { return poll(); };
-  {
-    const py::gil_scoped_release release;
-    result = verify(library, index, options);
-  }
-  if (poll.raised()) throw py::error_already_set();
+  const VerifyResult result = with_signals([&](const auto& interrupted) {
+    options.interrupted = interrupted;
+    return verify(library, index, options);
+  });
   py::dict dict;
   dict["ok"] = result.ok;
   dict["num_bindings"] = result.num_bindings;

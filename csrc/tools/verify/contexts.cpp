@@ -22,6 +22,16 @@ void add_reader(GraphEdit& edit, Value value) {
   add_output(edit, {add_inferred(edit, op, Attrs::make(op, {}), {value}), 0}, "reader");
 }
 
+/// The graph with one of the pairs of (from, to) redirected; nothing if there is none.
+std::optional<Graph> redirect_one(const Graph& graph, const std::vector<std::pair<Value, Value>>& pairs,
+                                  Random& random) {
+  if (pairs.empty()) return std::nullopt;
+  const auto [from, to] = random.pick(pairs);
+  GraphEdit edit(graph);
+  edit.redirect(from, to);
+  return edit.finish();
+}
+
 std::optional<Graph> same_tensor(const Instance& instance, Random& random) {
   const Graph& graph = instance.graph;
   std::vector<std::pair<Value, Value>> pairs;
@@ -29,14 +39,10 @@ std::optional<Graph> same_tensor(const Instance& instance, Random& random) {
     for (const NodeId b : graph.inputs()) {
       const Value x{a, 0}, y{b, 0};
       if (a < b && graph.node(a).op == graph.node(b).op && graph.type(x) == graph.type(y))
-        pairs.emplace_back(x, y);
+        pairs.emplace_back(y, x);
     }
   }
-  if (pairs.empty()) return std::nullopt;
-  const auto [keep, drop] = random.pick(pairs);
-  GraphEdit edit(graph);
-  edit.redirect(drop, keep);
-  return edit.finish();
+  return redirect_one(graph, pairs, random);
 }
 
 /// A second copy of all operators on the same inputs.
@@ -73,11 +79,7 @@ std::optional<Graph> chain(const Instance& instance, Random& random) {
         pairs.emplace_back(input, output);
     }
   }
-  if (pairs.empty()) return std::nullopt;
-  const auto [input, output] = random.pick(pairs);
-  GraphEdit edit(graph);
-  edit.redirect(input, output);
-  return edit.finish();
+  return redirect_one(graph, pairs, random);
 }
 
 }  // namespace
