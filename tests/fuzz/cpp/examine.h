@@ -12,7 +12,6 @@
 #include "core/text.h"
 #include "cost/cost.h"
 #include "infer/infer.h"
-#include "infer/infer.h"
 #include "match/apply.h"
 
 namespace rlopt::fuzz {
