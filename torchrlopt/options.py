@@ -31,8 +31,9 @@ class Options:
 
     Attributes:
         searcher: how substitutions are chosen; `searcher_table.ROWS` lists them. "agent" starts from the
-            greedy plan and improves it with the trained agent that ships with the package, or with yours;
-            "greedy" applies the cheapest candidate until none lowers the cost; "none" is a no-op.
+            greedy plan and improves it by local search and with the trained agent that ships with the
+            package, or with yours; "greedy" applies the cheapest candidate until none lowers the cost;
+            "none" is a no-op.
         executor: what runs the rewritten graph; `torchrlopt.executor_table.ROWS` lists the executors, with
             the package and the devices that each requires ("onnxruntime", "openvino" and "tensorrt" are
             extras of this package). "auto" plans for each available executor, times all of them on the
@@ -168,11 +169,11 @@ class Options:
                 got="executor='auto'",
                 todo="leave executor out: the plan names it",
             )
-        if self.agent is not None and self.searcher not in searcher_table.agent_names():
+        if self.agent is not None and self.searcher != searcher_table.AGENT:
             # If it were ignored silently, it would look as if the agent had chosen the plan.
             raise OptionsError(
                 "option agent has no effect on this searcher",
-                expected=f"one of the searchers {', '.join(searcher_table.agent_names())}",
+                expected=f"searcher={searcher_table.AGENT!r}",
                 got=f"searcher={self.searcher!r}, agent={self.agent!r}",
                 todo="leave agent out",
             )
@@ -199,8 +200,8 @@ class Options:
         return cls(**given)
 
     def with_searcher(self, name: str) -> Options:
-        """Return a copy with another searcher; `agent` is kept if that searcher uses an agent."""
-        agent = self.agent if name in searcher_table.agent_names() else None
+        """Return a copy with another searcher; `agent` is kept if that searcher uses it."""
+        agent = self.agent if name == searcher_table.AGENT else None
         return dataclasses.replace(self, searcher=name, agent=agent)
 
     def on(self, device_type: str) -> Options:

@@ -13,7 +13,6 @@ from torchrlopt.api.cli import installation
 from torchrlopt.api.cli.app import app
 from torchrlopt.errors import AgentError
 from torchrlopt.executors import registry
-from torchrlopt.searcher_table import agent_names
 from torchrlopt.substitutions import load_library
 
 
@@ -47,9 +46,9 @@ def test_info_says_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_agent_tells_how_it_came_about() -> None:
-    found = json.loads(run("agent", "info", "mf", "--json"))
-    assert (found["row"], found["kind"]) == ("mf", "candidates")
-    assert found["updates"] in run("agent", "info", "mf")
+    found = json.loads(run("agent", "info", "--json"))
+    assert (found["row"], found["kind"]) == ("wm_plus", "agent")
+    assert found["updates"] in run("agent", "info")
     assert json.loads(run("agent", "info", found["file"], "--json")) == found
 
 

@@ -70,4 +70,8 @@ def test_every_row_makes_a_searcher(row: SearcherRow) -> None:
     module = searcher_table.module_of(row.name)
     assert row.does
     assert isinstance(module.digest(Options(searcher=row.name)), str)
-    assert row.follows_agent == row.module.startswith("torchrlopt.agent")
+
+
+def test_an_earlier_name_is_refused_and_the_nearest_is_named() -> None:
+    with pytest.raises(OptionsError, match=r"no such value.*one of agent, local, greedy.*did you mean"):
+        Options(searcher="wm_plus")

@@ -14,16 +14,16 @@ import torch
 
 from tests.agent.agent_cases import LIBRARY, make_observation
 from tests.training.collector_cases import Numbers
-from torchrlopt.agent.networks.two_stage_controller import Legal
-from torchrlopt.agent.rollout import RolloutBuilder
-from torchrlopt.agent.world.sequences import Sequences
+from torchrlopt.agent.networks.actions import Legal
 from training.config import ROWS, Config
 from training.episodes.random_keys import gumbel_of
 from training.episodes.searched_play import SearchedRollout
 from training.papers.components import specs
 from training.papers.components.component import Array, Component, Composition, Many, ShapeError, Spec, check
 from training.papers.components.rows import build, composition
+from training.rollout import RolloutBuilder
 from training.train import trainer_of
+from training.world.sequences import Sequences
 
 SMALL = {"width": 16, "rounds": 2, "max_steps": 3, "epochs": 1, "model_epochs": 1, "dream_horizon": 2}
 CASES = [

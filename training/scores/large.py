@@ -18,8 +18,9 @@ import typer
 
 from baselines.shared import csv_files, paired, terminal
 from baselines.shared.arguments import numbers, writable
+from torchrlopt.agent import catalogue
 from torchrlopt.options import Options
-from torchrlopt.plan import planning
+from torchrlopt.plan.search import ClassicSearcher
 from torchrlopt.substitutions import load_library
 from training.device.prices import cost_of, typical_prices
 from training.episodes.random_keys import Purpose
@@ -73,8 +74,10 @@ def graph_of(operators: int, number: int, seed: int) -> tuple[Sample, str]:
 def search(operators: int, number: int, seed: int, searcher: str, budget_s: float) -> Found:
     """Run one search on one graph."""
     sample, kind = graph_of(operators, number, seed)
-    options = Options(searcher=searcher, budget_ms=budget_s * 1000)
-    plan = planning.search_plan(sample.graph, load_library(), cost_of(typical_prices()), options)
+    options, library = Options(budget_ms=budget_s * 1000), load_library()
+    is_agent = searcher == options.searcher
+    by = catalogue.searcher_of(options, library) if is_agent else ClassicSearcher(searcher)
+    plan = by.search(sample.graph, library, cost_of(typical_prices()), options)
     return Found(
         operators,
         number,

@@ -16,7 +16,6 @@ from torchrlopt.api.cli.tables import two_columns
 from torchrlopt.executors import registry
 from torchrlopt.machine.device import describe
 from torchrlopt.options import Options
-from torchrlopt.searcher_table import agent_names
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.substitutions import load_library
 
@@ -25,7 +24,7 @@ _TOLD = ("file", "row", "kind", "hours", "updates", "real_steps", "hardware", "l
 
 
 def look() -> dict[str, Any]:
-    """Return versions, devices, executors and agents, as data."""
+    """Return versions, devices, executors and the agent, as data."""
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     names = load_library().names
     return {
@@ -39,13 +38,13 @@ def look() -> dict[str, Any]:
         "cache": str(default_directory()),
         "devices": {name: str(describe(torch.device(name))["name"]) for name in devices},
         "executors": {row.name: _executor(row, devices) for row in executor_table.ROWS},
-        "agents": {name: _agent(name) for name in agent_names()},
+        "agent": _agent(),
     }
 
 
 def render(found: Mapping[str, Any]) -> str:
     """Format the result of `look` as a table."""
-    parts = ("devices", "executors", "agents")
+    parts = ("devices", "executors")
     plain = [(name, value) for name, value in found.items() if name not in parts]
     return two_columns("torchrlopt info", plain, *(found[part].items() for part in parts))
 
@@ -64,14 +63,14 @@ def _executor(row: executor_table.ExecutorRow, devices: list[str]) -> str:
     )
 
 
-def _agent(searcher: str) -> str:
-    path = catalogue.path_of(Options(searcher=searcher))
+def _agent() -> str:
+    path = catalogue.path_of(Options())
     return str(path) if path.exists() else f"{path} is missing: greedy and beam search instead"
 
 
-def look_at_agent(agent: str) -> dict[str, str]:
-    """Return a checkpoint's metadata, by the name of a searcher, or a path."""
-    path = catalogue.path_of(Options(searcher=agent)) if agent in agent_names() else Path(agent)
+def look_at_agent(path: Path | None) -> dict[str, str]:
+    """Return the metadata of a checkpoint, or of the one that is used by default."""
+    path = path or catalogue.path_of(Options())
     return {"file": str(path), **checkpoint.load(path, load_library()).metadata}
 
 

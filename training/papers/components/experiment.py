@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchrlopt.agent.checkpoint import new_controller
 from torchrlopt.substitutions import load_library
 from training.collectors.collector import Collector
 from training.config import ROWS, Config
 from training.episodes.candidate_task import CandidateTask, controller_config, state_of
 from training.episodes.play import Key
 from training.learning import distil
+from training.networks.candidate_controller import new_controller
 from training.papers.components.component import said
 from training.papers.components.picture import draw
 from training.papers.components.rows import composition

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchrlopt.agent.networks.actions import kinds_of
 from torchrlopt.agent.observation import Schema
-from torchrlopt.agent.world.latent_controller import MODELS, LatentConfig, LatentController, kinds_of
 from torchrlopt.substitutions import load_library
 from training.collectors import worker
 from training.config import Config
@@ -31,6 +31,7 @@ from training.learning.imagining import imagine, optimisers_of, rules_of
 from training.papers.components import specs
 from training.papers.components.component import Component, Composition, Space, Spec
 from training.real_trainer import UPDATES, new_networks
+from training.world.latent_controller import MODELS, LatentConfig, LatentController
 
 
 def composition(config: Config, prices: Prices | None = None) -> Composition:

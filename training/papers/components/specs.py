@@ -14,14 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchrlopt.agent.checkpoint import new_controller
-from torchrlopt.agent.networks.candidate_controller import CandidateController, Policy
-from torchrlopt.agent.networks.encoder import ENCODERS
-from torchrlopt.agent.networks.two_stage_controller import LatentState, Legal, TwoStageController
+from torchrlopt.agent.networks.actions import KEPT_GLOBALS, Choices, LatentState, Legal
+from torchrlopt.agent.networks.agent_network import features_of
 from torchrlopt.agent.observation import Observation, Schema
-from torchrlopt.agent.rollout import Rollout, RolloutBuilder
-from torchrlopt.agent.world.latent_controller import KEPT_GLOBALS, MODELS, Choices, LatentConfig, features_of
-from torchrlopt.agent.world.world_model import WorldModel
 from torchrlopt.substitutions import load_library
 from training.collectors.collector import Collector
 from training.collectors.worker import Task, state_of
@@ -31,8 +26,14 @@ from training.episodes.random_keys import gumbel_of
 from training.graphs.samplers import NUM_PARAMETERS, POOL
 from training.learning.pyg import with_meta_layers
 from training.learning.world_data import Replay
+from training.networks.candidate_controller import CandidateController, Policy, new_controller
+from training.networks.encoders import ENCODERS
+from training.networks.two_stage_controller import TwoStageController
 from training.papers.components.component import Array, Many, Space, Spec
+from training.rollout import Rollout, RolloutBuilder
 from training.samplers import Place, draw_points
+from training.world.latent_controller import MODELS, LatentConfig
+from training.world.world_model import WorldModel
 
 WEIGHTS = Array(("bytes",), "uint8")
 KEYS = Array(("keys", 3), "int64")  # seed, update, group

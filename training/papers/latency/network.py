@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.encoder import LocalRound, NodeInput, mlp
-from torchrlopt.agent.networks.ragged import segment_sum
+from torchrlopt.agent.networks.encoder import NodeInput, mlp, segment_sum
 from torchrlopt.agent.observation import Observation, Schema, collate, observe
+from training.networks.encoders import LocalRound
 
 _MOST = 3.0  # bound of the logarithm of a node's factor
 

@@ -7,7 +7,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from torchrlopt.agent.networks.two_stage_controller import LatentState, Legal
+from torchrlopt.agent.networks.actions import LatentState, Legal
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,13 +8,13 @@ import dataclasses
 import torch
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.candidate_controller import Guide
 from torchrlopt.agent.observation import observe_in_place
 from torchrlopt.agent.search.explorer import Explorer, Found, Steps
 from torchrlopt.env import OUTCOMES
 from torchrlopt.errors import RlOptError
 from torchrlopt.machine.contention import own_time
 from torchrlopt.options import Options
+from training.networks.candidate_controller import Guide
 
 MIN_ALIKE = 3  # graphs of equal cost to keep: this many, or the beam width if larger
 # Offered steps per slot of the beam: many of them lead to graphs seen before.

@@ -5,19 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-
-def segment_sum(rows: Tensor, group: Tensor, num_groups: int) -> Tensor:
-    """Return the sum of the rows of each group.
-
-    Args:
-        rows: [R, ...].
-        group: [R], int64.
-        num_groups: G.
-
-    Returns:
-        [G, ...]; 0 for a group without rows.
-    """
-    return rows.new_zeros(num_groups, *rows.shape[1:]).index_add(0, group, rows)
+from torchrlopt.agent.networks.encoder import segment_sum
 
 
 def segment_mean(rows: Tensor, group: Tensor, num_groups: int) -> Tensor:

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchrlopt.agent.networks.encoder import mlp
-from torchrlopt.agent.world.sequences import Sequences
-from torchrlopt.agent.world.world_model import WorldModel
-from torchrlopt.agent.world.world_state import WorldState
+from torchrlopt.agent.networks.memory import one_hot
+from training.world.sequences import Sequences
+from training.world.world_model import WorldModel
+from training.world.world_state import WorldState
 
 KEY_WIDTH = 64
 # Free nats: below this divergence, the posterior is not trained to be more predictable, because that would
@@ -61,7 +62,7 @@ class DiscreteModel(WorldModel):
 
     def encode(self, features: Tensor) -> Tensor:
         """See `WorldModel`; the likeliest class of each categorical variable, one-hot."""
-        return self._one_hot(self._posterior(features).argmax(-1))
+        return one_hot(self._posterior(features).argmax(-1), self.classes)
 
     def _posterior(self, features: Tensor) -> Tensor:
         """Return class probabilities [..., groups, classes] of real graphs."""
@@ -71,10 +72,6 @@ class DiscreteModel(WorldModel):
         """Softmax mixed with 1 % of the uniform distribution, so that no probability is 0."""
         probabilities: Tensor = logits.unflatten(-1, (self.groups, self.classes)).softmax(-1)
         return probabilities.mul(0.99).add(0.01 / self.classes)
-
-    def _one_hot(self, classes: Tensor) -> Tensor:
-        hot: Tensor = F.one_hot(classes, self.classes)
-        return hot.flatten(-2).to(self.rules.dtype)
 
     def _prior(self, hidden: Tensor) -> Tensor:
         """Return the class probabilities of each member, [members, ..., groups, classes]."""
@@ -105,14 +102,14 @@ class DiscreteModel(WorldModel):
             classes = (weights.cumsum(-1) < drawn).sum(-1).clamp(max=self.classes - 1)
         else:
             classes = mean.argmax(-1)
-        return self._one_hot(classes), hidden, (), doubt
+        return one_hot(classes, self.classes), hidden, (), doubt
 
     def loss(self, sequences: Sequences) -> dict[str, Tensor]:
         """See `WorldModel`; prior, posterior, features, reward, done, mask, count, saving."""
         posterior = self._posterior(sequences.features)
         # Straight-through estimator: argmax has no gradient, so use that of the probabilities.
         flat = posterior.flatten(-2)
-        z = self._one_hot(posterior.argmax(-1)) + flat - flat.detach()
+        z = one_hot(posterior.argmax(-1), self.classes) + flat - flat.detach()
         valid = sequences.valid
         before = sequences.legal((slice(None), slice(-1)))
         inputs = self.inputs(z[:, :-1], self.situation(before), sequences.actions, sequences.taken)

@@ -12,26 +12,26 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from torchrlopt.agent.networks.candidate_controller import Decision, Draw, no_noise
-from torchrlopt.agent.networks.encoder import ENCODERS
-from torchrlopt.agent.networks.two_stage_controller import (
-    MAX_LOCATIONS,
+from torchrlopt.agent.networks.actions import (
+    KEPT_GLOBALS,
+    Choices,
+    Draw,
     LatentState,
     Legal,
-    TwoStageController,
-    squashed,
+    kinds_of,
+    no_noise,
 )
+from torchrlopt.agent.networks.agent_network import features_of
 from torchrlopt.agent.observation import Observation, Schema
-from torchrlopt.agent.world.discrete_model import DiscreteModel
-from torchrlopt.agent.world.mixture_model import MixtureModel
-from torchrlopt.agent.world.world_model import WorldModel
-from torchrlopt.agent.world.world_state import WorldState
+from training.networks.candidate_controller import Decision
+from training.networks.encoders import ENCODERS
+from training.networks.two_stage_controller import TwoStageController
+from training.world.discrete_model import DiscreteModel
+from training.world.mixture_model import MixtureModel
+from training.world.world_model import WorldModel
+from training.world.world_state import WorldState
 
-#: Rewards depend on these two, but an embedding need not preserve them exactly. So they are passed to the
-#: world model unchanged, as the last two features.
-KEPT_GLOBALS = ("cost", "best_cost")
 #: World models by row, constructed from the feature width and the substitution embeddings.
 MODELS: dict[str, Callable[[int, Tensor], WorldModel]] = {"wm": MixtureModel, "wm_plus": DiscreteModel}
 
@@ -42,7 +42,7 @@ class LatentConfig:
 
     Attributes:
         row: a name in `MODELS`.
-        encoder: a name in `torchrlopt.agent.networks.encoder.ENCODERS`.
+        encoder: a name in `training.networks.encoders.ENCODERS`.
         width: width of graph embeddings.
         rule_width: D, width of substitution embeddings.
         has_macros: whether one action may apply a substitution at a whole class of symmetric locations: the
@@ -92,91 +92,6 @@ class LatentController(nn.Module):
         """
         chosen = self.policy if policy is None else policy
         return LatentChooser(self.encoder, self.model, chosen, self.config.has_macros, rows)
-
-    def rows_of(self, names: Sequence[str]) -> Tensor:
-        """Return the index of each substitution among the known ones, -1 if unknown: [len(names)]."""
-        known = {name: row for row, name in enumerate(self.names)}
-        return torch.tensor([known.get(name, -1) for name in names], dtype=torch.int64)
-
-
-def kinds_of(rules: Tensor, has_macros: bool) -> Tensor:
-    """Return embeddings of all kinds of steps except stop, from those of the substitutions, [S, D].
-
-    With macros, [2 S, D + 1]: each substitution at one location, then each at a class of locations. The last
-    column distinguishes them.
-    """
-    if not has_macros:
-        return rules
-    one = rules.new_full((len(rules), 1), -1.0)
-    return torch.cat([torch.cat([rules, one], 1), torch.cat([rules, -one], 1)])
-
-
-def features_of(encoder: nn.Module, seen: Observation) -> Tensor:
-    """Return a world model's features of graphs, [B, G]: their embeddings and `KEPT_GLOBALS`."""
-    kept = torch.stack([seen.column("global", name) for name in KEPT_GLOBALS], dim=1)
-    return torch.cat([encoder(seen)[1], kept], dim=1)
-
-
-class Choices:
-    """Translates between the core's candidates and a policy's actions, for B episodes.
-
-    The core numbers the candidates of an episode. The policy returns (substitution, rank): the rank indexes
-    the locations of the substitution in the order of the candidates. With macros, a class of locations counts
-    as one location of a separate substitution, see `kinds_of`.
-
-    Args:
-        seen: the episodes.
-        num_substitutions: S, number of substitutions known to the policy; 2 S with macros.
-        has_macros: whether the environment offers them.
-        rows: [S'], index of each substitution of the environment's library among them, -1 if unknown; None if
-            both are identical.
-
-    Attributes:
-        legal: legal actions of the [B] states.
-    """
-
-    def __init__(
-        self,
-        seen: Observation,
-        num_substitutions: int,
-        has_macros: bool = False,
-        rows: Tensor | None = None,
-    ) -> None:
-        batch = seen.num_episodes
-        known = seen.substitutions if rows is None else rows[seen.substitutions]
-        if has_macros:
-            at_once = (seen.column("candidate", "is_macro") > 0) & (known >= 0)
-            known = known + at_once * (num_substitutions // 2)
-        kept = torch.nonzero(known >= 0).squeeze(1)
-        flat = seen.candidate_episode[kept] * num_substitutions + known[kept]
-        # Candidates sorted by episode, then substitution; `_firsts` is the first row of each substitution.
-        self._order = kept[flat.argsort(stable=True)]
-        counts = torch.bincount(flat, minlength=batch * num_substitutions)
-        self._firsts = (counts.cumsum(0) - counts).view(batch, num_substitutions)
-        counts = counts.view(batch, num_substitutions)
-        self._seen = seen
-        delta = seen.column("candidate", "cost_delta")
-        self._savings = squashed(-delta)
-        sums = delta.new_zeros(batch * num_substitutions).index_add(0, flat, -delta[kept])
-        savings = squashed(sums.view_as(counts) / counts.clamp(min=1))
-        mask = F.pad(counts > 0, (0, 1), value=True)
-        self.legal = Legal(mask, counts.clamp(max=MAX_LOCATIONS), savings)
-
-    def rows_of(self, actions: Tensor) -> Tensor:
-        """Convert legal actions [B, 2] to the core's actions [B]."""
-        seen, last = self._seen, self._firsts.shape[1]
-        is_stop = actions[:, 0] == last
-        if len(self._order) == 0:
-            return seen.counts
-        substitution = actions[:, :1].clamp(max=last - 1)
-        place = self._firsts.gather(1, substitution).squeeze(1) + actions[:, 1]
-        rows = self._order[place.clamp(max=len(self._order) - 1)] - seen.candidate_offsets[:-1]
-        return torch.where(is_stop, seen.counts, rows)
-
-    def savings_of(self, rows: Tensor) -> Tensor:
-        """Return the savings of the core's actions [B], squashed; 0 for stop."""
-        places = self._seen.candidate_offsets[:-1] + rows
-        return torch.where(rows == self._seen.counts, 0.0, F.pad(self._savings, (0, 1))[places])
 
 
 class LatentPolicy(Protocol):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from torchrlopt.agent.networks.encoder import mlp
-from torchrlopt.agent.world.sequences import Sequences
-from torchrlopt.agent.world.world_model import WorldModel
-from torchrlopt.agent.world.world_state import WorldState
+from training.world.sequences import Sequences
+from training.world.world_model import WorldModel
+from training.world.world_state import WorldState
 
 LOG_SIGMA = (-6.0, 2.0)
 

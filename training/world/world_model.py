@@ -18,12 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchrlopt.agent.networks.candidate_controller import Draw, Policy
+from torchrlopt.agent.networks.actions import MAX_LOCATIONS, Draw, Legal, squashed
 from torchrlopt.agent.networks.encoder import mlp
-from torchrlopt.agent.networks.two_stage_controller import MAX_LOCATIONS, Legal, squashed
-from torchrlopt.agent.rollout import Rollout, RolloutBuilder
-from torchrlopt.agent.world.sequences import NUM_COSTS, Sequences
-from torchrlopt.agent.world.world_state import Prediction, WorldState
+from torchrlopt.agent.networks.memory import StepInputs
+from training.networks.candidate_controller import Policy
+from training.rollout import Rollout, RolloutBuilder
+from training.world.sequences import NUM_COSTS, Sequences
+from training.world.world_state import Prediction, WorldState
 
 # Legality seldom changes in a step: a substitution that was illegal mostly stays illegal, and a legal one
 # mostly stays legal. So the predicted logit of "can be applied" starts from RARE or RARE + KEPT.
@@ -32,12 +33,9 @@ KEPT = 6.0
 # Savings are fractions of the initial cost, mostly below a tenth. This scale gives them the same weight in
 # the loss as the other predictions.
 SAVING_SCALE = 10.0
-# Standardised features are clamped to this many standard deviations, so that an unusual graph does not drive
-# the networks far out of their training distribution.
-FURTHEST = 5.0
 
 
-class WorldModel(nn.Module, abc.ABC):
+class WorldModel(StepInputs, abc.ABC):
     """The predictions shared by all world models; subclasses define the latent and the recurrent network.
 
     Args:
@@ -47,22 +45,11 @@ class WorldModel(nn.Module, abc.ABC):
         hidden: H, width of the recurrent network.
     """
 
-    rules: Tensor
-    feature_mean: Tensor
-    feature_std: Tensor
     reward_slopes: Tensor
     reward_std: Tensor
 
     def __init__(self, feature_width: int, rules: Tensor, latent_width: int, hidden: int) -> None:
-        super().__init__()
-        self.latent_width = latent_width
-        self.hidden = hidden
-        # The embeddings of similar substitutions differ little. Standardising each column over all
-        # substitutions makes the differences large enough to be useful. The last row, zeros, stands for stop.
-        standard = (rules - rules.mean(0)) / rules.std(0).clamp(min=1e-3)
-        self.register_buffer("rules", torch.cat([standard.detach(), torch.zeros(1, rules.shape[1])]))
-        self.register_buffer("feature_mean", torch.zeros(feature_width))
-        self.register_buffer("feature_std", torch.ones(feature_width))
+        super().__init__(feature_width, rules, latent_width, hidden)
         self.register_buffer("reward_slopes", torch.zeros(3))
         self.register_buffer("reward_std", torch.ones(()))
         # Reward and termination are predicted from `hidden` after the action only. That suffices: rewriting
@@ -73,21 +60,6 @@ class WorldModel(nn.Module, abc.ABC):
         # Learned, initialised to KEPT.
         self.kept = nn.Parameter(torch.tensor(KEPT, dtype=torch.float32))
         self.done_head = mlp(hidden, 64, 1)
-
-    @property
-    def num_substitutions(self) -> int:
-        """S, number of kinds of steps, see `latent_controller.kinds_of`."""
-        return len(self.rules) - 1
-
-    @property
-    def state_width(self) -> int:
-        """F, width of `WorldState.observed`."""
-        return self.latent_width + self.hidden + 2 * self.rules.shape[1]
-
-    @property
-    def input_width(self) -> int:
-        """Width of `inputs`."""
-        return self.latent_width + 3 * self.rules.shape[1] + 3
 
     def fit_scales(self, sequences: Sequences) -> None:
         """Fit the scale of the features and the arithmetic part of the reward to recorded episodes.
@@ -110,16 +82,12 @@ class WorldModel(nn.Module, abc.ABC):
         # A tiny residual is rounding noise; do not scale it up to unit variance and learn it.
         self.reward_std.copy_(torch.maximum(rest.std(), 0.01 * rewards.std()).clamp(min=1e-6))
 
-    def standard(self, features: Tensor) -> Tensor:
-        """Return features [..., G] in standard deviations from their mean, clamped at FURTHEST."""
-        return ((features - self.feature_mean) / self.feature_std).clamp(-FURTHEST, FURTHEST)
-
     def pay(self, costs: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the costs after actions, by arithmetic.
 
         Args:
             costs: [..., 2], cost and lowest cost before the actions.
-            taken: [...], savings of the actions, squashed (`two_stage_controller.squashed`).
+            taken: [...], savings of the actions, squashed (`actions.squashed`).
 
         Returns:
             The two costs after the actions, [..., 2], and three decreases, [..., 3]: of the cost in this
@@ -131,27 +99,6 @@ class WorldModel(nn.Module, abc.ABC):
         lowest = torch.minimum(costs[..., 1], cost)
         falls = torch.stack([saving, costs[..., 1] - lowest, 1 - cost], dim=-1)
         return torch.stack([cost, lowest], dim=-1), falls
-
-    def action_input(self, actions: Tensor) -> Tensor:
-        """Encode actions [..., 2] as [..., D + 2]: embedding of the substitution, rank, is it stop."""
-        substitution, rank = actions[..., 0], actions[..., 1]
-        place = torch.log2(1 + rank.to(self.rules.dtype)) / 8
-        stop = (substitution == self.num_substitutions).to(self.rules.dtype)
-        return torch.cat([self.rules[substitution], place.unsqueeze(-1), stop.unsqueeze(-1)], dim=-1)
-
-    def situation(self, legal: Legal) -> Tensor:
-        """Encode the legal actions as a vector of fixed size, [..., 2 D].
-
-        It consists of two weighted sums of the embeddings of legal substitutions: one weighted by log2(1 +
-        number of locations) / 8, one by their savings.
-        """
-        mask = legal.mask[..., :-1]
-        places = torch.log2(1 + legal.num_locations.to(self.rules.dtype)) * mask / 8
-        return torch.cat([places @ self.rules[:-1], (legal.savings * mask) @ self.rules[:-1]], dim=-1)
-
-    def inputs(self, z: Tensor, situation: Tensor, actions: Tensor, taken: Tensor) -> Tensor:
-        """Return the recurrent network's input, [..., I]; `taken` [...] are the savings of the actions."""
-        return torch.cat([z, situation, self.action_input(actions), taken.unsqueeze(-1)], dim=-1)
 
     def predict_legal(self, hidden: Tensor, before: Legal, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Predict which substitutions can be applied after actions.

@@ -6,27 +6,21 @@ The same PPO trains any `Policy`, in the real environment or in imagination.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from torchrlopt.agent.networks.encoder import ENCODERS, mlp
-from torchrlopt.agent.networks.ragged import (
-    segment_argmax,
-    segment_log_softmax,
-    segment_max,
-    segment_mean,
-    segment_sum,
-)
-from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
-from torchrlopt.agent.networks.value_head import ValueHead
+from torchrlopt import _C
+from torchrlopt.agent.networks.actions import Draw, squashed
+from torchrlopt.agent.networks.encoder import mlp, segment_sum
 from torchrlopt.agent.observation import Observation, Schema, collate
-
-#: Returns Gumbel noise for consecutive groups of these sizes, [sum of sizes]. Zeros select the likeliest
-#: action.
-Draw = Callable[[Sequence[int]], Tensor]
+from torchrlopt.agent.undisturbed_torch import making_networks
+from training.networks.encoders import ENCODERS
+from training.networks.ragged import segment_argmax, segment_log_softmax, segment_max, segment_mean
+from training.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
+from training.networks.value_head import ValueHead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,16 +90,6 @@ class Guide(Protocol):
         ...
 
 
-def no_noise(sizes: Sequence[int]) -> Tensor:
-    """A `Draw` for the likeliest action."""
-    return torch.zeros(sum(sizes), dtype=torch.float32)
-
-
-def _squashed(features: Tensor, is_delta: Tensor) -> Tensor:
-    """Signed square roots of the delta columns, which are mostly tiny fractions of the whole graph."""
-    return torch.where(is_delta, features.sign() * features.abs().sqrt(), features)
-
-
 class CandidateScorer(nn.Module):
     """Computes a logit for every candidate and one for stop.
 
@@ -170,7 +154,7 @@ class CandidateScorer(nn.Module):
         hidden = (
             self.from_rule(rules)[observation.substitutions]
             + self.from_matched(pooled)
-            + self.from_deltas(_squashed(features, self.is_delta))
+            + self.from_deltas(torch.where(self.is_delta, squashed(features), features))
             + self.from_graph(graphs)[group]
         )
         delta = observation.column("candidate", "cost_delta")
@@ -292,6 +276,27 @@ class CandidateController(nn.Module):
         count = len(value_logits)
         entropy = -segment_sum(log_probs.exp() * log_probs, group, count)
         return Decision(log_probs[row], entropy, self.value.mean(value_logits), value_logits)
+
+
+def new_controller(
+    library: _C.Library,
+    config: ControllerConfig | None = None,
+    seed: int = 0,
+    schema: Schema | None = None,
+) -> CandidateController:
+    """Create an untrained controller: the start of training and the control in comparisons.
+
+    Args:
+        library: the substitutions that it scores.
+        config: sizes of the networks.
+        seed: seed of the weights.
+        schema: the columns and operators that it knows; None for those of this core.
+
+    The global generator of torch is not changed.
+    """
+    schema = schema or Schema.current()
+    with making_networks(seed):
+        return CandidateController(schema, SubstitutionGraphs.of(library, schema), config)
 
 
 def action_groups(states: Observation) -> Tensor:

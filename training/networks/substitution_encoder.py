@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.encoder import mlp
-from torchrlopt.agent.networks.ragged import segment_mean, segment_sum
+from torchrlopt.agent.networks.encoder import mlp, segment_sum
 from torchrlopt.agent.observation import Schema
 from torchrlopt.errors import AgentError
+from training.networks.ragged import segment_mean
 
 _LINE = re.compile(r"^\s*(?P<outs>[^=]*?)\s*=\s*(?P<op>\w+)\((?P<ins>[^;)]*)(?:;(?P<attrs>.*))?\)$")
 _ALIAS = re.compile(r"^\s*(?P<outs>[^=]*?)\s*=\s*(?P<ins>[\w*]+)$")

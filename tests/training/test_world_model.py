@@ -11,12 +11,13 @@ from torch import distributions
 from torch.nn import functional as F
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.two_stage_controller import Legal, TwoStageController
-from torchrlopt.agent.world.discrete_model import DiscreteModel
-from torchrlopt.agent.world.mixture_model import MixtureModel, mixture_log_prob, sample_mixture
-from torchrlopt.agent.world.sequences import Sequences
-from torchrlopt.agent.world.world_model import WorldModel, total
+from torchrlopt.agent.networks.actions import Legal
 from training.episodes.random_keys import gumbel_of
+from training.networks.two_stage_controller import TwoStageController
+from training.world.discrete_model import DiscreteModel
+from training.world.mixture_model import MixtureModel, mixture_log_prob, sample_mixture
+from training.world.sequences import Sequences
+from training.world.world_model import WorldModel, total
 
 NUM_RULES, WIDTH = 5, 6
 KINDS = ("mixture", "discrete")

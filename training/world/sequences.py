@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from torchrlopt.agent.networks.two_stage_controller import Legal
+from torchrlopt.agent.networks.actions import Legal
 
 NUM_COSTS = 2  # features at the end: cost and lowest cost so far
 
