@@ -48,8 +48,8 @@ class Options:
             sizes, and replay them. For "eager" and "inductor" on CUDA; no effect elsewhere or with
             `weights="live"`.
         budget_ms: time limit of the search, in milliseconds, excluding time spent waiting for a processor. It
-            grows in proportion for graphs of more than 1,500 operators. The greedy search that precedes
-            searchers with networks may take three times the budget. 0 keeps the original graph.
+            grows in proportion for graphs of more than 1,500 operators. The greedy search of "agent"
+            may take three times the budget. 0 keeps the original graph.
         budget_steps: maximum number of graphs that the search expands; 0 for no limit.
         beam_width: number of graphs that the "beam" searcher keeps per step.
         alpha: the "taso" searcher expands candidates that cost up to `alpha` times the best.
@@ -77,12 +77,10 @@ class Options:
         on_error: "fallback" runs the original graph after any error, during compilation or in a later call,
             and warns once per cause; "raise" raises the error.
         cache: read plans from and add them to the plan store on disk.
-        seed: seed of the random searcher and of the random inputs used for verification.
-        generated: also use the generated substitutions (`torchrlopt substitutions list --origin generated`).
-            All are proved; they seldom improve a plan and take longer to match.
-        agent: path of an agent checkpoint (`python training/retrain.py` makes one), for the searchers that
-            use one. By default, "agent" uses the checkpoint named by the environment variable
-            TORCHRLOPT_AGENT, else the one that ships with the package.
+        seed: seed of searchers that draw and of the random inputs used for verification.
+        agent: path of an agent checkpoint (`python training/retrain.py` makes one) for the searcher "agent".
+            By default, the checkpoint named by the environment variable TORCHRLOPT_AGENT, else the one that
+            ships with the package.
         save_dir: directory in which `before.onnx`, `after.onnx` and `report.json` of each graph are saved.
         plan: path of a file written by `report.plan.save`: its steps are applied without a search. With
             `executor="default"`, the plan's executor is used.
@@ -112,7 +110,6 @@ class Options:
     on_error: OnError = "fallback"
     cache: bool = True
     seed: int = 0
-    generated: bool = False
     agent: str | None = None
     save_dir: str | None = None
     plan: str | None = None

@@ -17,7 +17,6 @@ from torchrlopt.machine.cost import profile_store
 from torchrlopt.plan import planning, search
 from torchrlopt.report import Report
 from torchrlopt.substitutions import load_library
-from torchrlopt.substitutions.proof.records import origin_of
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -97,17 +96,6 @@ class PooledParts(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(torch.nn.functional.avg_pool2d(part, 3, 1, 1) for part in x.split((8, 8), dim=1))
-
-
-def test_generated_substitutions_are_used_when_asked_for() -> None:
-    x = torch.randn(1, 16, 14, 14)
-
-    def names(**options: Any) -> set[str]:
-        report = optimise(PooledParts().eval(), x, **{**STRICT, "cache": False, **options}).report
-        return {step.substitution for step in report.steps}
-
-    assert not any(origin_of(name) == "generated" for name in names())
-    assert any(origin_of(name) == "generated" for name in names(generated=True))
 
 
 def test_prices_are_measured_ones_where_there_are_any() -> None:

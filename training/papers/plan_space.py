@@ -18,7 +18,7 @@ from baselines.graphs import graph_of
 from baselines.models import EXTENDED, HELD_OUT, NAMES
 from baselines.shared.arguments import CsvFile, choose
 from torchrlopt import _C
-from torchrlopt.substitutions import hand_written_text, load_library
+from torchrlopt.substitutions import library_text, load_library
 from training.device.prices import cost_of, typical_prices
 from training.episodes.random_keys import Purpose
 from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
@@ -181,7 +181,7 @@ def main(
     whose = choose(executors, EXECUTORS, "executor")
     libraries = {NOTHING: load_library()}
     for path in sorted(DECISIONS.glob("*.txt")):
-        libraries[path.stem] = _C.Library(hand_written_text() + path.read_text(encoding="utf-8"))
+        libraries[path.stem] = _C.Library(library_text() + path.read_text(encoding="utf-8"))
     costs = {name: cost_of(typical_prices(name)) for name in whose}
     rows: list[tuple[object, ...]] = []
     with progress_bar() as progress:

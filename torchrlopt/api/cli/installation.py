@@ -26,15 +26,13 @@ _TOLD = ("file", "row", "kind", "hours", "updates", "real_steps", "hardware", "l
 def look() -> dict[str, Any]:
     """Return versions, devices, executors and the agent, as data."""
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    names = load_library().names
     return {
         "torchrlopt": metadata.version("torchrlopt"),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": platform.platform(),
         "torch.compile finds the backend": "rlopt" in torch.compiler.list_backends(),
-        "substitutions": len(names),
-        "generated, off by default": len(load_library(with_generated=True).names) - len(names),
+        "substitutions": len(load_library()),
         "cache": str(default_directory()),
         "devices": {name: str(describe(torch.device(name))["name"]) for name in devices},
         "executors": {row.name: _executor(row, devices) for row in executor_table.ROWS},

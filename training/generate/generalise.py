@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from torchrlopt.substitutions.generate.pairs import Input, OpLine, Pair, Shape, world_inputs
+from training.generate.pairs import Input, OpLine, Pair, Shape, world_inputs
 
 ELEMENTWISE = ("Add", "Sub", "Mul")
 FUNCTION = "Tanh"  # stands for any elementwise function

@@ -1,4 +1,4 @@
-#include "tools/enumerate/join.h"
+#include "enumerate/join.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from torchrlopt import _C
-from torchrlopt.substitutions.generate.generalise import ELEMENTWISE, FUNCTION
-from torchrlopt.substitutions.generate.pairs import Pair, Shape, world_inputs
+from training.generate import _enumerate
+from training.generate.generalise import ELEMENTWISE, FUNCTION
+from training.generate.pairs import Pair, Shape, world_inputs
 
 #: Shapes per world at which costs are compared: small, where launches dominate, and large.
 SIZES: dict[str, tuple[dict[str, Shape], ...]] = {
@@ -77,17 +78,13 @@ def best_gain(pair: Pair, cost: _C.CostModel) -> Gain:
 
 def is_instance(pair: Pair, library: _C.Library) -> bool:
     """Whether one step of the library turns before into after, at the shapes of the second test."""
-    from torchrlopt import _tools  # not loaded by the product
-
     trial = 1
-    return _tools.derive(pair.before.graph(trial), pair.after.graph(trial), library, 1) is not None
+    return _enumerate.derive(pair.before.graph(trial), pair.after.graph(trial), library, 1) is not None
 
 
 def is_derivable(pair: Pair, library: _C.Library, max_steps: int = 3, max_graphs: int = 40) -> bool:
     """Whether a few steps of the library turn before into after, regardless of cost."""
-    from torchrlopt import _tools  # not loaded by the product
-
-    steps = _tools.derive(pair.before.graph(1), pair.after.graph(1), library, max_steps, max_graphs)
+    steps = _enumerate.derive(pair.before.graph(1), pair.after.graph(1), library, max_steps, max_graphs)
     return steps is not None
 
 
@@ -127,11 +124,9 @@ def is_reached_downhill(pair: Pair, setting: Setting, library: _C.Library, cost:
     Zero-cost steps count as well, unless the pattern moves data: searches that only take cost-reducing steps,
     as most do, would not find those.
     """
-    from torchrlopt import _tools  # not loaded by the product
-
     before = pair.before.graph(0, setting.shapes, setting.statics)
     after = pair.after.graph(0, setting.shapes, setting.statics)
-    if not is_movement(pair) and _tools.derive(before, after, library, 3, 60, cost) is not None:
+    if not is_movement(pair) and _enumerate.derive(before, after, library, 3, 60, cost) is not None:
         return True
     goal = cost.total(after)["time_us"]
     found = _C.search(before, library, cost, searcher="greedy", budget_ms=0.0, budget_steps=40)

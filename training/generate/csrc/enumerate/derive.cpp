@@ -1,4 +1,4 @@
-#include "tools/enumerate/derive.h"
+#include "enumerate/derive.h"
 
 #include <algorithm>
 #include <unordered_map>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -15,13 +16,16 @@ import pytest
 from tests.substitutions.graphs import graph_of
 from torchrlopt import _C, _tools
 from torchrlopt.errors import ModelFormatError, OptionsError
-from torchrlopt.substitutions import hand_written_text
-from torchrlopt.substitutions.generate.emit import drop, entries, formula
-from torchrlopt.substitutions.generate.generalise import generalisations
-from torchrlopt.substitutions.generate.generator import COUNTERS, Judge, Parameters, State, generalise, run
-from torchrlopt.substitutions.generate.pairs import Pair
+from torchrlopt.substitutions import library_text, load_library
+from torchrlopt.substitutions.proof.records import axioms_hash, state_of
+from training.generate import _enumerate
+from training.generate.emit import drop, drop_unproved, entries, formula
+from training.generate.found_library import FOUND, found_text
+from training.generate.generalise import generalisations
+from training.generate.generator import COUNTERS, Judge, Parameters, State, generalise, run
+from training.generate.pairs import Pair
 
-HAND_WRITTEN = hand_written_text()
+HAND_WRITTEN = library_text()
 #: A library that knows nothing: what the generator finds then is all its own.
 NOTHING = "# family: clean\nsubstitution remove_double_neg\n  t = Neg(x)\n  y = Neg(t)\n=>\n  y = x\n"
 MATRICES = Parameters(depth=2, worlds=("matrix",))
@@ -98,12 +102,12 @@ def test_state_of_another_run_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("depth", [0, 5])
 def test_depth_has_limits(depth: int) -> None:
     with pytest.raises(ModelFormatError, match="depth: expected 1 to 4"):
-        _tools.enumerate_pairs("matrix", depth)
+        _enumerate.enumerate_pairs("matrix", depth)
 
 
 def test_unknown_world_is_refused() -> None:
     with pytest.raises(ModelFormatError, match="no world named 'moon'"):
-        _tools.enumerate_pairs("moon", 1)
+        _enumerate.enumerate_pairs("moon", 1)
 
 
 SQUARES = "a: f32[4,4], b: f32[4,4]"
@@ -119,7 +123,7 @@ SQUARES = "a: f32[4,4], b: f32[4,4]"
     ],
 )
 def test_second_test(one: str, other: str, differs: bool) -> None:
-    assert bool(_tools.find_difference(graph_of(SQUARES, one), graph_of(SQUARES, other))) == differs
+    assert bool(_enumerate.find_difference(graph_of(SQUARES, one), graph_of(SQUARES, other))) == differs
 
 
 def found_pair(state: State, text: str) -> dict[str, Any]:
@@ -131,14 +135,14 @@ def found_pair(state: State, text: str) -> dict[str, Any]:
 
 def test_injected_wrong_pair_is_dropped(matrices: State) -> None:
     right = found_pair(matrices, "Sub(")
-    sub = next(i for i, each in enumerate(_tools.world("matrix")["letters"]) if each["op"] == "Sub")
+    sub = next(i for i, each in enumerate(_enumerate.world("matrix")["letters"]) if each["op"] == "Sub")
     wrong = json.loads(json.dumps(right))
     for op in (*wrong["left"], *wrong["right"]):
         if op[0] == sub:
             op[1], op[2] = op[2], op[1]
             break
     pair = Pair.from_core("matrix", wrong)
-    assert _tools.find_difference(pair.before.graph(), pair.after.graph())
+    assert _enumerate.find_difference(pair.before.graph(), pair.after.graph())
     assert generalise(pair) is None
     state = State(MATRICES)
     Judge(NOTHING, state).judge(pair)
@@ -169,8 +173,8 @@ def test_interrupt_keeps_the_state(tmp_path: Path) -> None:
     """Ctrl-C ends the command, and the state can be read."""
     # a process that is started in the background may have been told to ignore the signal
     command = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    command += "from torchrlopt.api.cli import main; main()"
-    arguments = ["substitutions", "generate", "--depth", "3", "--out", str(tmp_path), "--world", "matrix"]
+    command += "import typer; from training.generate.__main__ import generate; typer.run(generate)"
+    arguments = ["--depth", "3", "--out", str(tmp_path), "--world", "matrix"]
     process = subprocess.Popen([sys.executable, "-c", command, *arguments], stdout=subprocess.PIPE)
     state = tmp_path / "generate_depth3.json"
     deadline = time.monotonic() + 120
@@ -192,7 +196,58 @@ def test_what_is_dropped_is_gone_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "generated_algebra_1.txt"
     head = "# family: generated_algebra\n# Found.\n\n"
     path.write_text(head + "\n".join(map(entry, ("gen_0", "gen_1", "gen_2"))))
-    assert drop(tmp_path, {"gen_1", "gen_9"}) == 1
+    assert drop(path, {"gen_1", "gen_9"}) == 1
     assert path.read_text() == head + entry("gen_0") + "\n" + entry("gen_2")
-    assert drop(tmp_path, {"gen_0", "gen_2"}) == 2
+    assert drop(path, {"gen_0", "gen_2"}) == 2
     assert not path.exists()
+
+
+def test_what_has_no_proof_is_dropped(tmp_path: Path) -> None:
+    source = next(iter(sorted(FOUND.glob("*.txt"))))
+    path = tmp_path / source.name
+    text = source.read_text(encoding="utf-8")
+    path.write_text(re.sub("^proof z3 .*$", "proof z3 00000000", text, count=1, flags=re.MULTILINE))
+    assert drop_unproved(tmp_path) == 1
+    assert path.read_text(encoding="utf-8").count("substitution ") == text.count("substitution ") - 1
+
+
+def test_what_was_found_is_proved_and_new() -> None:
+    found, library = _C.Library(found_text()), load_library()
+    axioms = axioms_hash()
+    assert {state_of(found, name, axioms) for name in found.names} == {"proved"}
+    assert not set(found.names) & set(library.names)
+
+
+@pytest.mark.slow
+def test_what_was_found_is_sound() -> None:
+    found = _C.Library(found_text())
+    for name in found.names:
+        result = _tools.verify(found, name, bindings=200)
+        assert result["ok"], f"{found.text(name)}\n{result['reason']}\n{result['counter_example']}"
+
+
+def test_the_stub_names_what_the_module_holds() -> None:
+    stub = Path(_enumerate.__file__).with_name("_enumerate.pyi").read_text(encoding="utf-8")
+    assert set(re.findall(r"^def (\w+)", stub, re.MULTILINE)) == {
+        name for name in vars(_enumerate) if not name.startswith("_")
+    }
+
+
+def test_the_generator_has_its_own_values_and_slices_only() -> None:
+    num_inputs = len(_enumerate.world("matrix")["inputs"])
+    assert _enumerate.term_graph("matrix", [[-1, 0, -1]], [0]).num_operators == 0
+    for wrong in ([[-1, num_inputs, -1]], [[-1, -1, -1]], [[0, 0, -1]], [[0, 99, 0]], [[99, 0, 0]]):
+        with pytest.raises(IndexError):
+            _enumerate.term_graph("matrix", wrong, [0])
+    with pytest.raises(IndexError):
+        _enumerate.term_graph("matrix", [[0, 0, 1]], [99])
+    for slice, num_slices in ((0, 0), (2, 2), (-1, 2)):
+        with pytest.raises(IndexError, match="no slice"):
+            _enumerate.enumerate_pairs("matrix", 1, 0, slice, num_slices)
+
+
+def test_graphs_of_other_outputs_differ() -> None:
+    one = _C.parse_graph("graph (x: f32[2]) { y = Relu(x) return y }")
+    two = _C.parse_graph("graph (x: f32[2]) { y = Relu(x) z = Relu(y) return y, z }")
+    assert "outputs" in _enumerate.find_difference(two, one)
+    assert "outputs" in _enumerate.find_difference(one, two)

@@ -1,7 +1,8 @@
-// The generator's inner loop: worlds, candidate pairs, their graphs, derivations.
-#include "tools/bindings/bind.h"
-#include "tools/enumerate/derive.h"
-#include "tools/enumerate/join.h"
+// The module training.generate._enumerate, the generator's inner loop: worlds, candidate pairs, their graphs,
+// derivations.
+#include "bindings/bind.h"
+#include "enumerate/derive.h"
+#include "enumerate/join.h"
 
 namespace rlopt {
 
@@ -139,7 +140,13 @@ py::object derive_steps(const Graph& before, const Graph& after, const Library& 
 
 }  // namespace
 
-void bind_enumerate(py::module_& m) {
+}  // namespace rlopt
+
+PYBIND11_MODULE(_enumerate, m) {
+  using namespace rlopt;
+  m.doc() = "Enumerates graphs that compute the same.";
+  py::module_::import("torchrlopt._C");  // it uses the types Graph, Library and CostModel
+  translate_errors();
   m.def("world_names", &world_names, "What the generator enumerates over, by name.");
   m.def("world", &world_to_python, py::arg("name"), "Inputs and letters of a world.");
   m.def("enumerate_pairs", &pairs_to_python, py::arg("world"), py::arg("depth"), py::arg("seed") = 0,
@@ -157,5 +164,3 @@ void bind_enumerate(py::module_& m) {
       py::arg("max_steps") = 1, py::arg("max_graphs") = 400, py::arg("cost") = py::none(),
       "Steps of the library from one graph to the other, or None; with a cost model no step may cost more.");
 }
-
-}  // namespace rlopt

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from torchrlopt import _C
-from torchrlopt.substitutions.generate.generalise import FUNCTION, NAME
-from torchrlopt.substitutions.generate.generator import NUM_BINDINGS, NUM_SEEDS, State, holds, holds_widely
+from torchrlopt.substitutions import file_text
+from torchrlopt.substitutions.proof.records import axioms_hash, state_of
+from training.generate.generalise import FUNCTION, NAME
+from training.generate.generator import NUM_BINDINGS, NUM_SEEDS, State, holds, holds_widely
 
 MAX_LINES = 330  # per file
 
@@ -23,7 +25,7 @@ _ARITHMETIC = {"Add", "Sub", "Mul", "Neg", FUNCTION}
 MAX_SHIPPED_LOSS = 0.002  # relative, for a direction that only enables others
 _LINE = re.compile(r"^  (?P<outs>[^=]+) = (?P<op>\w+)\((?P<ins>[^;)]*)(?:; (?P<attrs>.*))?\)$", re.MULTILINE)
 _NAME = re.compile(r"^substitution (\w+)", re.MULTILINE)
-_HEAD = "# Found by `torchrlopt substitutions generate`; not written by hand.\n"
+_HEAD = "# Found by `python -m training.generate`; not written by hand.\n"
 _PINNED = re.compile(r"perm_default\(\w+, rank\(\w+\)\) == \[\d")
 _SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "MatMul": "@", "FusedMatMul": "@"}
 
@@ -192,18 +194,24 @@ def write_library(
     return counts
 
 
-def drop(folder: Path, names: Collection[str]) -> int:
-    """Remove substitutions from the generated files of a folder; returns how many there were."""
-    count = 0
+def drop_unproved(folder: Path) -> int:
+    """Take out of a folder what `torchrlopt substitutions prove --write` has not proved; returns how many."""
+    axioms, count = axioms_hash(), 0
     for path in folder.glob("generated_*.txt"):
-        blocks = path.read_text(encoding="utf-8").split("\n\n")
-        kept = [block for block in blocks if not set(_NAME.findall(block)) & set(names)]
-        count += len(blocks) - len(kept)
-        if not any(_NAME.search(block) for block in kept):
-            path.unlink()
-        elif len(kept) < len(blocks):
-            path.write_text("\n\n".join(kept).rstrip("\n") + "\n", encoding="utf-8")
+        library = _C.Library(file_text(path))
+        count += drop(path, {name for name in library.names if state_of(library, name, axioms) != "proved"})
     return count
+
+
+def drop(path: Path, names: Collection[str]) -> int:
+    """Remove substitutions from a file, and the file if none is left; returns how many there were."""
+    blocks = path.read_text(encoding="utf-8").split("\n\n")
+    kept = [block for block in blocks if not set(_NAME.findall(block)) & set(names)]
+    if not any(_NAME.search(block) for block in kept):
+        path.unlink()
+    elif len(kept) < len(blocks):
+        path.write_text("\n\n".join(kept).rstrip("\n") + "\n", encoding="utf-8")
+    return len(blocks) - len(kept)
 
 
 def _parts(blocks: list[str]) -> Iterator[list[str]]:

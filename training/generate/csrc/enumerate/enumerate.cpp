@@ -1,4 +1,4 @@
-#include "tools/enumerate/enumerate.h"
+#include "enumerate/enumerate.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/enumerate/enumerate.h"
+#include "enumerate/enumerate.h"
 
 namespace rlopt {
 

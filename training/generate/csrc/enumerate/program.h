@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "tools/enumerate/world.h"
+#include "enumerate/world.h"
 
 namespace rlopt {
 

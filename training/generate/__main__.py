@@ -1,4 +1,7 @@
-"""`torchrlopt substitutions generate`: find substitutions by enumeration."""
+"""Find substitutions by enumeration.
+
+python -m training.generate --depth 2 --out found
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,16 @@ from rich.table import Table
 
 from torchrlopt import _C
 from torchrlopt.console import Console
-from torchrlopt.errors import OptionsError
-from torchrlopt.substitutions import foundation_text, generated_folder, hand_written_text
-from torchrlopt.substitutions.generate.emit import write_library
-from torchrlopt.substitutions.generate.generator import COUNTERS, Parameters, State, peak_memory_gib, run
+from torchrlopt.substitutions import library_text
+from training.generate import _enumerate
+from training.generate.emit import drop_unproved, write_library
+from training.generate.found_library import FOUND, foundation_text
+from training.generate.generator import COUNTERS, Parameters, State, peak_memory_gib, run
 
 
 def generate(
     depth: Annotated[int, typer.Option(min=1, max=4, help="Operators of a side.")] = 3,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the texts and the state; default: the library itself.")
-    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the texts and the state.")] = FOUND,
     seed: Annotated[int, typer.Option(help="Of all random data.")] = 0,
     world: Annotated[list[str] | None, typer.Option(help="What to enumerate over; default: all.")] = None,
     slices: Annotated[
@@ -36,6 +38,9 @@ def generate(
             "--alone", help="Without what people wrote about algebra, convolutions, merging and movement."
         ),
     ] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Find nothing; take those without a proof out of the folder.")
+    ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh/--resume", help="Start anew, or go on where a run ended.")
     ] = False,
@@ -45,17 +50,20 @@ def generate(
 
     Ctrl-C keeps the state; the same command continues from there.
 
-    Example: torchrlopt substitutions generate --depth 2 --out found
+    Example: python -m training.generate --depth 2 --out found
     """
-    from torchrlopt import _tools  # not part of the product
-
-    if alone and out is None:
-        raise OptionsError("what is found alone does not go into the library", todo="give --out FOLDER")
-    folder = out or generated_folder()
+    if alone and out == FOUND:
+        raise typer.BadParameter("what is found alone needs a folder of its own: --out FOLDER")
+    if prune:
+        typer.echo(f"{drop_unproved(out)} without a proof are gone")
+        return
+    folder = out
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"generate_depth{depth}.json"
-    text = foundation_text() if alone else hand_written_text()
-    parameters = Parameters(depth, seed, tuple(world or _tools.world_names()), slices, _C.Library(text).hash)
+    text = foundation_text() if alone else library_text()
+    parameters = Parameters(
+        depth, seed, tuple(world or _enumerate.world_names()), slices, _C.Library(text).hash
+    )
     if fresh:
         path.unlink(missing_ok=True)
     state = State.load(path, parameters)
@@ -87,7 +95,7 @@ def generate(
 
 
 def _table(state: State, written: dict[str, int], seconds: float) -> Table:
-    table = Table(title="torchrlopt substitutions generate", show_header=False)
+    table = Table(title="python -m training.generate", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     for name, meaning in COUNTERS.items():
@@ -97,3 +105,7 @@ def _table(state: State, written: dict[str, int], seconds: float) -> Table:
     table.add_row("time", f"{seconds:.0f} s")
     table.add_row("peak memory", f"{peak_memory_gib():.2f} GiB")
     return table
+
+
+if __name__ == "__main__":
+    typer.run(generate)

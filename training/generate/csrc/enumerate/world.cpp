@@ -1,5 +1,5 @@
 // The worlds, and terms as graphs.
-#include "tools/enumerate/world.h"
+#include "enumerate/world.h"
 
 #include <algorithm>
 #include <map>

@@ -12,6 +12,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from torchrlopt import _C
+from training.generate import _enumerate
 
 Shape = tuple[int, ...]
 
@@ -30,17 +31,15 @@ class Input:
 @cache
 def world_inputs(world: str) -> tuple[Input, ...]:
     """The inputs of a world, in numeric order."""
-    from torchrlopt import _tools  # not loaded by the product
-
-    return tuple(Input(**{**each, "shape": tuple(each["shape"])}) for each in _tools.world(world)["inputs"])
+    return tuple(
+        Input(**{**each, "shape": tuple(each["shape"])}) for each in _enumerate.world(world)["inputs"]
+    )
 
 
 @cache
 def world_letters(world: str) -> tuple[dict[str, Any], ...]:
     """Name, op, arity and num_outputs of each letter."""
-    from torchrlopt import _tools  # not loaded by the product
-
-    return tuple(_tools.world(world)["letters"])
+    return tuple(_enumerate.world(world)["letters"])
 
 
 @dataclass(frozen=True)
@@ -71,11 +70,9 @@ class Side:
 
     def graph(self, trial: int = 0, shapes: Sequence[Shape] = (), statics: Sequence[bool] = ()) -> _C.Graph:
         """As a graph of the core, with the shapes of a trial or with given ones (one per sort)."""
-        from torchrlopt import _tools  # not loaded by the product
-
         ops = [list(op) for op in self.ops]
         sizes = [list(shape) for shape in shapes]
-        return _tools.term_graph(self.world, ops, list(self.outputs), sizes, list(statics), trial)
+        return _enumerate.term_graph(self.world, ops, list(self.outputs), sizes, list(statics), trial)
 
     @cached_property
     def inputs(self) -> frozenset[int]:
@@ -144,7 +141,7 @@ class Pair:
 
     @classmethod
     def from_core(cls, world: str, found: Mapping[str, Any]) -> Pair:
-        """From a result of `_tools.enumerate_pairs`: the larger graph before, the smaller after."""
+        """From a result of `_enumerate.enumerate_pairs`: the larger graph before, the smaller after."""
 
         def side(name: str) -> Side:
             ops = tuple((op[0], op[1], op[2]) for op in found[name])

@@ -4,7 +4,7 @@
 #include <functional>
 #include <unordered_map>
 
-#include "tools/enumerate/program.h"
+#include "enumerate/program.h"
 
 namespace rlopt {
 

@@ -1,4 +1,4 @@
-#include "tools/enumerate/program.h"
+#include "enumerate/program.h"
 
 #include <unordered_map>
 

@@ -19,11 +19,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from torchrlopt import _C
+from torchrlopt import _C, _tools
 from torchrlopt.errors import OptionsError, SubstitutionError
-from torchrlopt.substitutions.generate.generalise import NAME, generalisations
-from torchrlopt.substitutions.generate.pairs import Pair
-from torchrlopt.substitutions.generate.worth import (
+from training.generate import _enumerate
+from training.generate.generalise import NAME, generalisations
+from training.generate.pairs import Pair
+from training.generate.worth import (
     MIN_GAIN,
     best_gain,
     is_derivable,
@@ -77,7 +78,7 @@ class Parameters:
     Args:
         depth: operators per side, at most 4.
         seed: of all random data.
-        worlds: worlds to enumerate, of `_tools.world_names()`.
+        worlds: worlds to enumerate, of `_enumerate.world_names()`.
         num_slices: parts in which fingerprints are joined; more parts take less memory and more time.
         library_hash: of the library that the result is compared with.
     """
@@ -158,7 +159,7 @@ def run(
         if path is not None:
             state.save(path)
 
-    _enumerate(state, save, report)
+    _find_pairs(state, save, report)
     todo = list(_ordered(state))
     judge = Judge(library_text, state)
     saved = time.perf_counter()
@@ -175,8 +176,7 @@ def run(
     return state
 
 
-def _enumerate(state: State, save: Callable[[], None], report: Report) -> None:
-    from torchrlopt import _tools  # not loaded by the product
+def _find_pairs(state: State, save: Callable[[], None], report: Report) -> None:
 
     parameters = state.parameters
     for world in parameters.worlds:
@@ -185,7 +185,7 @@ def _enumerate(state: State, save: Callable[[], None], report: Report) -> None:
             if key in state.pairs:
                 continue
             report(f"enumerating {world}", number, parameters.num_slices)
-            found = _tools.enumerate_pairs(
+            found = _enumerate.enumerate_pairs(
                 world, parameters.depth, parameters.seed, number, parameters.num_slices
             )
             state.pairs[key] = found["pairs"]
@@ -284,8 +284,6 @@ def generalise(pair: Pair) -> str | None:
 
 def holds(text: str, bindings: int, max_attempts: int = 20_000, seed: int = 0) -> bool:
     """Whether a text's only substitution holds on this many distinct instances, in all contexts."""
-    from torchrlopt import _tools  # not loaded by the product
-
     try:
         library = _C.Library(text)
     except SubstitutionError:
