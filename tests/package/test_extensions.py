@@ -88,7 +88,7 @@ def test_the_stub_has_the_parameters_of_the_module(module: ModuleType) -> None:
                     continue
                 assert parameters(stub) == built_parameters(getattr(built, method)), f"{name}.{method}"
                 compared += 1
-    assert compared >= 10
+    assert compared >= 4
 
 
 PRODUCT = """

@@ -35,7 +35,7 @@ TABLES = ("searcher_table.py", "executor_table.py")
 
 # What only some places may import.
 CONFINED = {
-    "torchrlopt._tools": ("torchrlopt/substitutions/", "torchrlopt/api/cli/"),
+    "torchrlopt._tools": ("torchrlopt/substitutions/", "torchrlopt/api/cli/", "training/generate/"),
     "z3": ("torchrlopt/substitutions/",),
     "tensorrt": ("torchrlopt/executors/tensorrt/",),
     "onnxruntime": (
