@@ -71,7 +71,7 @@ lint: build
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
-	find csrc -name '*.h' -o -name '*.inc' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
+	find csrc training/generate/csrc -name '*.h' -o -name '*.inc' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
 	@git ls-files '*.py' '*.cpp' '*.h' '*.inc' | xargs wc -l | awk '$$2 != "total" && $$1 > $(LONG) \
 	  {print "note: " $$2 " has " $$1 " lines: is it one subject?"}'
 
@@ -93,7 +93,7 @@ soak: build
 format: build
 	$(PY) -m ruff check --fix-only .
 	$(PY) -m ruff format .
-	find csrc -name '*.h' -o -name '*.inc' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format -i
+	find csrc training/generate/csrc -name '*.h' -o -name '*.inc' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format -i
 
 clean:
 	rm -rf build dist *.egg-info torchrlopt/*.so

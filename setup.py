@@ -1,7 +1,8 @@
 """Builds the extension modules of `csrc/`: `torchrlopt._C`, the core, and `torchrlopt._tools`.
 
-`_tools` is `csrc/tools/` (reference interpreter, verifier, generator) on top of the same core; the product
-never loads it. Both are linked from one set of objects.
+`_tools` is `csrc/tools/` (reference interpreter, verifier) on top of the same core; the product never loads
+it. In a checkout, `training.generate._enumerate`, the generator of substitutions, is built too; wheels lack
+it. All are linked from one set of objects.
 
 Setuptools recompiles every source in each build. Here every source becomes an object under `build/obj/` with
 a depfile next to it, and only changed sources are compiled, in parallel; the rest of the packaging is in
@@ -35,6 +36,7 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 BINDINGS = "csrc/bindings/"  # of the core
 TOOLS = "csrc/tools/"
+GENERATOR = "training/generate/csrc"
 CUDA_SOURCE = "csrc/cuda/probe.cu"
 CUDA_LIBRARY = "torchrlopt/_cuda_probe.so"
 
@@ -70,7 +72,7 @@ def compile_flags() -> list[str]:
 def include_flags() -> list[str]:
     """Our headers; those of pybind11 and Python as system headers, which suppresses their warnings."""
     system = [pybind11.get_include(), sysconfig.get_paths()["include"]]
-    return ["-Icsrc"] + [part for path in system for part in ("-isystem", path)]
+    return ["-Icsrc", f"-I{GENERATOR}"] + [part for path in system for part in ("-isystem", path)]
 
 
 def is_current(obj: Path) -> bool:
@@ -130,6 +132,12 @@ def build_cuda(nvcc: str) -> Path | None:
 class IncrementalBuildExt(build_ext):
     """`build_ext` that compiles only changed sources; concurrent builds are safe."""
 
+    def finalize_options(self) -> None:
+        """Leave out what is only for development, unless modules are built into the checkout."""
+        super().finalize_options()
+        if not (self.inplace or getattr(self, "editable_mode", False)):
+            self.extensions = [each for each in self.extensions if each.name.startswith("torchrlopt.")]
+
     def build_extension(self, ext: Pybind11Extension) -> None:
         """Compile the changed sources of `ext` and link it."""
         import fcntl  # imported here: missing on Windows, which must get the message of `check_platform`
@@ -185,14 +193,22 @@ class IncrementalBuildExt(build_ext):
                 self.copy_file(str(built), str(target))
 
 
+def sources_in(folder: str) -> list[str]:
+    """C++ sources below a folder, relative to the root."""
+    return sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.cpp"))
+
+
 def extensions() -> list[Pybind11Extension]:
-    """The modules and their sources: both contain the core, each has its own bindings."""
-    sources = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "csrc").rglob("*.cpp"))
+    """The modules and their sources: all contain the core, each has its own bindings."""
+    sources, generator = sources_in("csrc"), sources_in(GENERATOR)
     core = [source for source in sources if not source.startswith((BINDINGS, TOOLS))]
-    return [
-        Pybind11Extension("torchrlopt._C", core + [each for each in sources if each.startswith(BINDINGS)]),
-        Pybind11Extension("torchrlopt._tools", core + [each for each in sources if each.startswith(TOOLS)]),
-    ]
+    bindings = [source for source in sources if source.startswith(BINDINGS)]
+    tools = [source for source in sources if source.startswith(TOOLS)]
+    checkers = [source for source in tools if not source.startswith(f"{TOOLS}bindings/")]
+    made = {"torchrlopt._C": core + bindings, "torchrlopt._tools": core + tools}
+    if generator:
+        made["training.generate._enumerate"] = core + checkers + generator
+    return [Pybind11Extension(name, own) for name, own in made.items()]
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": IncrementalBuildExt})

@@ -1,4 +1,4 @@
-"""Compares searchers and libraries, and times the steps of the environment.
+"""Compares searchers, counts what the library brings, and times the steps of the environment.
 
 Costs are those of the cost model; nothing is run. `python -m baselines.search --help`.
 """
@@ -35,11 +35,12 @@ from baselines.shared.tables import Results, in_order, of, rich
 from torchrlopt import _C, _tools, executor_table
 from torchrlopt.agent import catalogue
 from torchrlopt.agent.checkpoint import load
+from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.errors import SubstitutionError
 from torchrlopt.machine.cost import cost_model
 from torchrlopt.options import SearchOptions
-from torchrlopt.plan.search import Plan, Searcher, search
-from torchrlopt.substitutions import FIRES, hand_written_text, load_library
+from torchrlopt.plan.search import Plan, search
+from torchrlopt.substitutions import FIRES, load_library
 
 PARTS = ("searchers", "library", "environment")
 #: Name in tables and files: arguments of `_C.search`.
@@ -47,14 +48,9 @@ CORE: dict[str, dict[str, Any]] = {
     name: {"searcher": name}
     for name in ("greedy", "chains", "restarts", "iterated", "parts", "beam", "annealing")
 } | {"taso_1.05": {"searcher": "taso", "alpha": 1.05}}
-#: Agents by name; "agent" is the package's default.
 AGENT = "agent"
-AGENTS = ("mf", "wm", "wm_plus", AGENT)
 #: Searchers whose results depend on the seed.
-SEEDED = (
-    "restarts", "iterated", "parts", "annealing", controls.RANDOM_NETWORK, controls.SHUFFLED_NETWORK,
-    "wm", "wm_plus",
-)  # fmt: skip
+SEEDED = ("restarts", "iterated", "parts", "annealing", *controls.NAMES, AGENT)
 #: With the longest budget, these and the agent define the best known cost.
 REFERENCES = ("restarts", "iterated", "best_known")
 REFERENCE = "reference"
@@ -132,13 +128,12 @@ def main(
     csv: CsvFile = None,
     plot: PlotFile = None,
 ) -> None:
-    """Compare searchers and agents at equal time and steps, libraries, and steps of the environment.
+    """Compare searchers at equal time and steps; plan by the library; time steps of the environment.
 
     searchers: the cost of the best plan of each, relative to the best known plan. No model of the suite was
-        in
-    any agent's training; the controls are the agent's search, guided by something untrained.
-    library: greedy's plans with the hand-written part of the library and with all of it, and which
-    substitutions fire on the models. environment: microseconds of the first match and of a step.
+    in the agent's training; the controls are the agent's search, guided by something untrained.
+    library: greedy's plans, and which substitutions fire on the models.
+    environment: microseconds of the first match and of a step.
 
     Example: python -m baselines.search --models nasrnn --seconds 0.3,1 --seeds 2 --csv search.csv
     """
@@ -158,7 +153,7 @@ def main(
     if "searchers" in chosen:
         run(graphs, settings, results)
     if "library" in chosen:
-        compare_libraries(graphs, results, write_fires)
+        plan_greedily(graphs, results, write_fires)
     if "environment" in chosen:
         time_environment(graphs, executor, results)
     for title, table in tables(results.frame).items():
@@ -190,7 +185,6 @@ def run(
     kinds: Mapping[str, Kind] | None = None,
 ) -> None:
     """Run all searchers on graphs, which are created one at a time."""
-    agents = agents_of(settings)
     with terminal.progress(terminal.console()) as progress:
         task = progress.add_task("", total=len(graphs))
         for model, make in graphs.items():
@@ -199,7 +193,7 @@ def run(
                 kind = kinds[model]
                 families = " ".join(sorted(kind.families))
                 results.add(model, "", "kind", None, note=f"{kind.structure} | {families}")
-            for name, limit, seed, (expansions, seconds, cost_ms) in compare(make(), agents, settings):
+            for name, limit, seed, (expansions, seconds, cost_ms) in compare(make(), settings):
                 common = {"setting": limit, "round": seed}
                 results.add(model, name, "cost", cost_ms, "ms", **common)
                 results.add(model, name, "expansions", expansions, "", **common)
@@ -208,26 +202,14 @@ def run(
             progress.advance(task)
 
 
-def agents_of(settings: Settings) -> dict[str, Searcher]:
-    """Searchers that follow the shipped agents, by name; missing agents are left out.
+def compare(graph: _C.Graph, settings: Settings) -> Iterator[tuple[str, str, int, Found]]:
+    """Run all searchers on one graph; yields name, limit, seed and result.
 
     Raises:
-        AgentError: the default agent cannot be loaded.
+        AgentError: the agent cannot be loaded.
     """
-    options = {name: SearchOptions(searcher=name) for name in AGENTS}
-    return {
-        name: catalogue.searcher_of(each, settings.library)
-        for name, each in options.items()
-        if name == AGENT or catalogue.path_of(each).exists()
-    }
-
-
-def compare(
-    graph: _C.Graph, agents: Mapping[str, Searcher], settings: Settings
-) -> Iterator[tuple[str, str, int, Found]]:
-    """Run all searchers on one graph; yields name, limit, seed and result."""
     budgets, most = settings.budgets, settings.best_known_seconds
-    shipped = load(catalogue.path_of(SearchOptions(searcher=AGENT)), settings.library)
+    shipped = load(catalogue.path_of(SearchOptions()), settings.library)
 
     def seeds(name: str) -> range:
         return range(settings.seeds if name in SEEDED else 1)
@@ -236,17 +218,14 @@ def compare(
         for seed in seeds(name):
             for limit, (seconds, steps) in budgets.items():
                 yield name, limit, seed, _by_core(graph, CORE[name], seed, settings, seconds, steps)
-    for name in (*controls.NAMES, *agents):
+    for name in (*controls.NAMES, AGENT):
         for seed in seeds(name):
-            if name in agents:
-                searcher = agents[name]
-            else:
-                searcher = controls.control(name, shipped, settings.library, seed)
+            searcher = AgentSearcher(shipped) if name == AGENT else controls.control(name, shipped, seed)
             for limit, (seconds, steps) in budgets.items():  # an agent divides its budget in advance
                 yield name, limit, seed, _by_agent(graph, searcher, seed, settings, seconds, steps)
     long = f"{TASO_STEPS} steps"
     yield TASO, long, 0, _by_core(graph, CORE[TASO], 0, settings, most, TASO_STEPS)
-    yield AGENT, REFERENCE, 0, _by_agent(graph, agents[AGENT], 0, settings, most, 0)
+    yield AGENT, REFERENCE, 0, _by_agent(graph, AgentSearcher(shipped), 0, settings, most, 0)
     for name in REFERENCES:
         yield name, REFERENCE, 0, _by_core(graph, {"searcher": name}, 0, settings, most, 0)
 
@@ -260,7 +239,7 @@ def _by_core(
 
 
 def _by_agent(
-    graph: _C.Graph, searcher: Searcher, seed: int, settings: Settings, seconds: float, steps: int
+    graph: _C.Graph, searcher: AgentSearcher, seed: int, settings: Settings, seconds: float, steps: int
 ) -> Found:
     options = SearchOptions(searcher="greedy", budget_ms=seconds * 1000, budget_steps=steps, seed=seed)
     plan = searcher.search(graph, settings.library, cost_model(settings.executor), options)
@@ -406,30 +385,25 @@ def curves(frame: pd.DataFrame) -> pd.DataFrame:
 # ---- the library
 
 
-def compare_libraries(
+def plan_greedily(
     graphs: Mapping[str, Callable[[], _C.Graph]], results: Results, write_fires: bool = False
 ) -> None:
-    """Plan each model by greedy search with the hand-written part of the library and with all of it.
+    """Plan each model by greedy search, and find which substitutions fire.
 
     Without a time limit that could cut a search short, a plan is the same on every machine.
     """
     options = SearchOptions(searcher="greedy", budget_ms=_NO_LIMIT_S * 1000)
-    cost = cost_model("eager")
-    libraries = {
-        "hand-written": _C.Library(hand_written_text(), allow_assumed=False),
-        "all": load_library(with_generated=True),
-    }
+    cost, library = cost_model("eager"), load_library()
     fires: dict[str, list[str]] = {}
     for model, make in graphs.items():
         graph = make()
-        plans = {name: search(graph, library, cost, options) for name, library in libraries.items()}
-        results.add(model, "none", "predicted", plans["all"].cost_before_ms, "ms")
-        for name, plan in plans.items():
-            results.add(model, name, "predicted", plan.cost_after_ms, "ms")
-            used = sorted({step for step, _ in plan.steps})
-            results.add(model, name, "steps", len(plan.steps), note=" ".join(used))
-        found = firing(graph, libraries["all"], plans["all"])
-        results.add(model, "all", "fires", len(found), note=" ".join(sorted(found)))
+        plan = search(graph, library, cost, options)
+        results.add(model, "none", "predicted", plan.cost_before_ms, "ms")
+        results.add(model, "greedy", "predicted", plan.cost_after_ms, "ms")
+        used = sorted({step for step, _ in plan.steps})
+        results.add(model, "greedy", "steps", len(plan.steps), note=" ".join(used))
+        found = firing(graph, library, plan)
+        results.add(model, "greedy", "fires", len(found), note=" ".join(sorted(found)))
         for name in found:
             fires.setdefault(name, []).append(model)
         results.save()
@@ -464,9 +438,9 @@ def library_table(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per model; the last one has the geometric means of the predicted gains."""
     own = of(frame, metric="predicted")
     wide = own.pivot_table(index="model", columns="peer", values="value", sort=False)
-    gains = wide[["hand-written", "all"]].rdiv(wide["none"], axis=0)
+    gains = wide["none"] / wide["greedy"]
     gains.loc["**geomean**"] = np.exp(np.log(gains).mean())
-    shown = gains.map("{:.3f}x".format)
+    shown = gains.map("{:.3f}x".format).to_frame("predicted speed-up")
     notes = of(frame, metric="fires").set_index("model").note.str.split()
     shown["substitutions that fire"] = notes.map(len).astype(str)
     shown.loc["**geomean**", "substitutions that fire"] = f"{len(set().union(*notes))} in all"

@@ -70,13 +70,13 @@ class SearchOptions(_Common):
 
     searcher: Annotated[str, searcher_table.names] = "agent"
     """How substitutions are chosen; `searcher_table.ROWS` lists the searchers. "agent" starts from the greedy
-    plan and improves it with the trained agent that ships with the package, or with yours; "greedy" applies
-    the cheapest candidate until none lowers the cost; "none" is a no-op."""
+    plan and improves it by local search and with the trained agent that ships with the package, or with
+    yours; "greedy" applies the cheapest candidate until none lowers the cost; "none" is a no-op."""
 
     budget_ms: Annotated[float, _Range(0, MAX_BUDGET_MS)] = 300.0
     """Time limit of the search, in milliseconds, excluding time spent waiting for a processor. It grows in
-    proportion for graphs of more than 1,500 operators. The greedy search that precedes searchers with
-    networks may take three times the budget. 0 keeps the original graph."""
+    proportion for graphs of more than 1,500 operators. The greedy search of "agent" may take three
+    times the budget. 0 keeps the original graph."""
 
     budget_steps: Annotated[int, _Range(0, 2**31 - 1)] = 0
     """Maximum number of graphs that the search expands; 0 for no limit."""
@@ -88,37 +88,33 @@ class SearchOptions(_Common):
     """The "taso" searcher expands candidates that cost up to `alpha` times the best."""
 
     seed: Annotated[int, _Range(0, 2**63 - 1)] = 0
-    """Seed of the random searcher and of the random inputs used for verification."""
+    """Seed of searchers that draw, and of the random inputs used for verification."""
 
     prices: Prices = "measured"
     """What graphs are priced by: "measured" uses the results of `torchrlopt profile` and `torchrlopt device`
     on this machine, if they have been run; "typical" uses the constants of a typical machine, which are also
     the default without those results."""
 
-    generated: bool = False
-    """Also use the generated substitutions (`torchrlopt substitutions list --origin generated`). All are
-    proved; they seldom improve a plan and take longer to match."""
-
     agent: str | None = None
-    """Path of an agent checkpoint (`python training/retrain.py` makes one), for the searchers that use one.
-    By default, "agent" uses the checkpoint named by the environment variable TORCHRLOPT_AGENT, else the one
-    that ships with the package."""
+    """Path of an agent checkpoint (`python training/retrain.py` makes one) for the searcher "agent". By
+    default, the checkpoint named by the environment variable TORCHRLOPT_AGENT, else the one that ships with
+    the package."""
 
     def __post_init__(self) -> None:
         """Validate every field, and that the searcher uses the agent; raise OptionsError on failure."""
         super().__post_init__()
-        if self.agent is not None and self.searcher not in searcher_table.agent_names():
+        if self.agent is not None and self.searcher != searcher_table.AGENT:
             # If it were ignored silently, it would look as if the agent had chosen the plan.
             raise OptionsError(
                 "option agent has no effect on this searcher",
-                expected=f"one of the searchers {', '.join(searcher_table.agent_names())}",
+                expected=f"searcher={searcher_table.AGENT!r}",
                 got=f"searcher={self.searcher!r}, agent={self.agent!r}",
                 todo="leave agent out",
             )
 
     def with_searcher(self, name: str) -> SearchOptions:
-        """Return a copy with another searcher; `agent` is kept if that searcher uses an agent."""
-        agent = self.agent if name in searcher_table.agent_names() else None
+        """Return a copy with another searcher; `agent` is kept if that searcher uses it."""
+        agent = self.agent if name == searcher_table.AGENT else None
         return dataclasses.replace(self, searcher=name, agent=agent)
 
 
@@ -323,7 +319,7 @@ _GROUPS: dict[str, type[_Group]] = {
 _PLANNED_FOR = ("executor", "executor_options", "cuda_graphs", "weights", "measure_plans")
 """The plan also depends on these options, in addition to the searcher's own."""
 
-_NOT_IN_KEY = ("agent", "generated", "on_error", "cache")
+_NOT_IN_KEY = ("agent", "on_error", "cache")
 """Options of the searcher that are not in the plan store's key: it has the contents of the agent and of the
 library instead, and the others do not change a plan."""
 

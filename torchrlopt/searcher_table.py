@@ -21,36 +21,28 @@ class SearcherRow:
         name: as in `SearchOptions.searcher`.
         module: the module that defines it.
         does: human-readable description.
-        follows_agent: whether it uses the networks given by `SearchOptions.agent`.
     """
 
     name: str
     module: str
     does: str
-    follows_agent: bool = False
 
 
 _CORE = "torchrlopt.plan.search"
 _AGENT = "torchrlopt.agent.catalogue"
 
+#: The searcher that uses the networks given by `SearchOptions.agent`.
+AGENT = "agent"
+
 ROWS: tuple[SearcherRow, ...] = (
-    SearcherRow("agent", _AGENT, "follows the trained agent, from greedy's plan to cheaper ones", True),
-    SearcherRow("mf", _AGENT, "follows the agent that was trained without a model", True),
-    SearcherRow("wm", _AGENT, "follows the agent trained in the mixture world model", True),
-    SearcherRow("wm_plus", _AGENT, "follows the agent trained in the discrete world model", True),
-    SearcherRow("plan", _AGENT, "follows the agent trained by search distillation", True),
-    SearcherRow("greedy", _CORE, "takes the cheapest candidate until none is cheaper"),
-    SearcherRow("chains", _CORE, "greedy, and short chains of steps of which the first may lose"),
-    SearcherRow("restarts", _CORE, "chains again and again, from where random steps lead"),
+    SearcherRow(AGENT, _AGENT, "local search, then episodes that the trained agent plays"),
     SearcherRow(
-        "iterated", _CORE, "chains again and again, from where its plan is cut and random steps lead"
+        "local", _CORE, "iterated local search on parts of the graph, equal ones once, then on all of it"
     ),
-    SearcherRow("parts", _CORE, "iterated on parts of the graph, equal ones once, then on all of it"),
+    SearcherRow("greedy", _CORE, "takes the cheapest candidate until none is cheaper"),
     SearcherRow("beam", _CORE, "keeps `beam_width` graphs"),
     SearcherRow("taso", _CORE, "cost-based backtracking with `alpha` (TASO, SOSP 2019, Algorithm 1)"),
-    SearcherRow("annealing", _CORE, "walks at random, ever more rarely to dearer graphs, and keeps the best"),
-    SearcherRow("random", _CORE, "walks uniformly at random and keeps the best"),
-    SearcherRow("best_known", _CORE, "unites them all; worth a budget of minutes"),
+    SearcherRow("annealing", _CORE, "simulated annealing"),
     SearcherRow("none", _CORE, "changes nothing"),
 )
 
@@ -58,11 +50,6 @@ ROWS: tuple[SearcherRow, ...] = (
 def names() -> tuple[str, ...]:
     """The names of all searchers: the values of `SearchOptions.searcher`."""
     return tuple(row.name for row in ROWS)
-
-
-def agent_names() -> tuple[str, ...]:
-    """The names of the searchers that use an agent."""
-    return tuple(row.name for row in ROWS if row.follows_agent)
 
 
 def module_of(name: str) -> Any:

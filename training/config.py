@@ -10,12 +10,12 @@ import re
 import shlex
 from typing import Any
 
-from torchrlopt.agent.networks.encoder import ENCODERS
-from torchrlopt.agent.world.latent_controller import MODELS
 from torchrlopt.env import REWARDS
 from torchrlopt.errors import OptionsError
 from training.collectors.collector import KINDS
+from training.networks.encoders import ENCODERS
 from training.samplers import SAMPLERS
+from training.world.latent_controller import MODELS
 
 #: The rows and the arguments in which each differs from the defaults of `Config`. A world model learns more
 #: from two episodes of each of sixteen graphs than from eight of each of four. Tree search is expensive: its

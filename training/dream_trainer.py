@@ -16,10 +16,6 @@ import torch
 
 from torchrlopt import _C
 from torchrlopt.agent.observation import Schema
-from torchrlopt.agent.rollout import Rollout
-from torchrlopt.agent.world.latent_controller import MODELS, LatentController
-from torchrlopt.agent.world.sequences import Sequences
-from torchrlopt.agent.world.world_model import WorldModel, total
 from training.collectors.worker import state_of
 from training.config import Config
 from training.device.prices import Prices
@@ -32,8 +28,12 @@ from training.learning.encoder_training import train_encoder
 from training.learning.imagining import imagine, optimisers_of, rules_of
 from training.learning.pyg import with_meta_layers
 from training.learning.world_data import Replay, join
+from training.rollout import Rollout
 from training.scores.world_model_scores import first_returns, gaussian_loss, model_scores
 from training.trainer import Trainer, summary
+from training.world.latent_controller import MODELS, LatentController
+from training.world.sequences import Sequences
+from training.world.world_model import WorldModel, total
 
 EPISODES_PER_BATCH = 32
 RANDOM_UPDATES = 2

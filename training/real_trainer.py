@@ -14,11 +14,6 @@ from typing import Any
 import torch
 
 from torchrlopt import _C
-from torchrlopt.agent import checkpoint
-from torchrlopt.agent.checkpoint import Agent
-from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig
-from torchrlopt.agent.observation import Schema
-from torchrlopt.errors import AgentError
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import Prices
@@ -28,6 +23,7 @@ from training.episodes.play import Key
 from training.episodes.random_keys import Purpose, torch_seed
 from training.learning import distil, gumbel, ppo
 from training.learning.pyg import with_meta_layers
+from training.networks.candidate_controller import CandidateController, new_controller
 from training.trainer import Trainer, summary
 
 #: How each row learns from collected episodes.
@@ -46,7 +42,6 @@ class RealTrainer(Trainer):
         folder: of the run; created if missing.
         resume: continue the run in the folder; if false, the folder must hold no run.
         prices: of the device; the default device if None.
-        start: an agent to start from, see `why_not_from`; None for random weights.
         graph: see `Trainer`.
         answers: see `Trainer`.
 
@@ -54,7 +49,6 @@ class RealTrainer(Trainer):
         OptionsError: see `Trainer`.
         FileExistsError: the folder already holds a run.
         ValueError: the run there has other arguments.
-        AgentError: the networks of `start` have other shapes.
     """
 
     rows = tuple(UPDATES)
@@ -66,19 +60,11 @@ class RealTrainer(Trainer):
         *,
         resume: bool = False,
         prices: Prices | None = None,
-        start: Agent | None = None,
         graph: _C.Graph | None = None,
         answers: Answers | None = None,
     ) -> None:
         super().__init__(config, folder, prices, graph, answers)
-        reason = why_not_from(start, controller_config(config)) if start is not None else ""
-        if reason:
-            raise AgentError("training cannot go on from this agent", got=reason)
-        # An agent of an earlier core keeps the columns and operators that it knows.
-        schema = start.controller.schema if start is not None else None
-        self.controller: CandidateController = new_networks(config, schema)
-        if start is not None:
-            self.controller.load_state_dict(start.controller.state_dict())
+        self.controller: CandidateController = new_networks(config)
         self.optimiser = torch.optim.Adam(self.controller.parameters(), config.learning_rate)
         self.collector = self.collector_of(CandidateTask(config, self.prices, self.graph_text, answers))
         self.open(resume)
@@ -119,22 +105,8 @@ class RealTrainer(Trainer):
         }
 
 
-def new_networks(config: Config, schema: Schema | None = None) -> CandidateController:
+def new_networks(config: Config) -> CandidateController:
     """The untrained networks of a run, in their training form."""
-    controller = checkpoint.new_controller(load_library(), controller_config(config), config.seed, schema)
+    controller = new_controller(load_library(), controller_config(config), config.seed)
     with_meta_layers(controller.encoder)
     return controller
-
-
-def _sizes(config: ControllerConfig) -> str:
-    return f"{config.encoder} encoder, width {config.width}, rounds {config.rounds}"
-
-
-def why_not_from(start: Agent, config: ControllerConfig) -> str:
-    """Why an agent's weights do not fit networks of these sizes; empty if they do."""
-    given = start.controller
-    if not isinstance(given, CandidateController):
-        return "it plays in a world model, not in real episodes"
-    if given.config != config:
-        return f"its sizes are {_sizes(given.config)}; here {_sizes(config)}"
-    return ""

@@ -2,11 +2,10 @@
 
     python training/retrain.py --minutes 10
 
-The device is probed and, with --models, the nodes of these models are timed. Training of the rows "mf" and
-"plan" starts from the shipped agent if its networks have the requested sizes. The result is a directory with
-`agent.safetensors`, its manifest, a model card `CARD.md`, `REPORT.md` with plots, and `scores.json`; use it
-with `options={"agent": path}` or the environment variable TORCHRLOPT_AGENT. --resume continues an interrupted
-run.
+The device is probed and, with --models, the nodes of these models are timed. The agent learns in a world
+model, both from random weights. The result is a directory with `agent.safetensors`, its manifest, a model
+card `CARD.md`, `REPORT.md` with plots, and `scores.json`; use it with `options={"agent": path}` or the
+environment variable TORCHRLOPT_AGENT. --resume continues an interrupted run.
 """
 
 from __future__ import annotations
@@ -28,20 +27,19 @@ from rich.table import Table
 if __package__ in (None, ""):  # run as a script, not as a module
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from baselines.shared.controls import RANDOM_NETWORK, control
 from torchrlopt import _C
 from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.errors import AgentError, OptionsError
 from torchrlopt.machine.cost import device_model
-from torchrlopt.searcher_table import agent_names
+from torchrlopt.plan.search import Searcher
 from torchrlopt.storage.files import write_whole
-from torchrlopt.substitutions import load_library
+from training.checkpoints import SHIPPED_ROW, stripped
 from training.config import Config
 from training.device import measure
 from training.device.prices import Prices, cost_of, prices_of
-from training.episodes.candidate_task import controller_config
-from training.real_trainer import RealTrainer, why_not_from
 from training.scores import report
 from training.scores.evaluate import (
     COLUMNS,
@@ -49,11 +47,10 @@ from training.scores.evaluate import (
     held_out_graphs,
     plans_of,
     scores_of,
-    searchers_of,
     table_of,
 )
 from training.train import add_arguments, config_of, trainer_of
-from training.trainer import STATE, Trainer, claim
+from training.trainer import AGENT, STATE, Trainer, claim
 
 logger = logging.getLogger("torchrlopt")
 
@@ -90,13 +87,10 @@ def retrain(
     *,
     resume: bool = False,
     test_graphs: int = TEST_GRAPHS,
-    from_scratch: bool = False,
 ) -> dict[str, Score]:
     """Measure, train, evaluate on held-out graphs, and write agent, scores, card and report.
 
-    Writes the trained agent, or the shipped one if that is better on these costs. Training starts from the
-    shipped agent of the same row; if that is impossible, it starts from random weights, and a warning says
-    why.
+    Writes the trained agent, or the shipped one if that is better on these costs.
 
     Args:
         config: all arguments of the training.
@@ -104,31 +98,38 @@ def retrain(
         target: device and models.
         resume: continue the run in the folder.
         test_graphs: number of held-out graphs.
-        from_scratch: start from random weights instead of the shipped agent.
 
     Returns:
         Scores by searcher.
 
     Raises:
         FileExistsError: the folder holds a run and `resume` is not set.
-        OptionsError: the run there has other arguments or another target, or there is nothing to test on.
+        OptionsError: the run there has other arguments or another target, there is nothing to test on, or
+            networks of these arguments are no agent.
     """
+    if (config.row, config.encoder) != (SHIPPED_ROW, "graph_network"):
+        raise OptionsError(
+            "only one kind of networks can be an agent",
+            expected=f"row {SHIPPED_ROW} with its graph_network encoder",
+            got=f"row {config.row}, encoder {config.encoder}",
+            todo=f"train others with python -m training.train --row {config.row}",
+        )
     if test_graphs < 1 and not target.models:
         raise OptionsError("agents are compared on held-out graphs", got=test_graphs, expected="1 or more")
     typical = prices_of(device_model(target.executor, target.device))
     claim(folder, resume)  # refuse another run before measuring anything
     _claim_for(folder, target, resume)
-    start = None if from_scratch else _start(config)
-    if start is not None:  # it knows the fragments that a curriculum begins with
-        config = dataclasses.replace(config, warm_up=1)
     graphs = measure.graphs_of(target.models)
     prices = _prices(folder, target, typical)
     latency = _latency(folder, target, prices)
-    trainer = trainer_of(config, folder, resume=resume, prices=prices, start=start)
+    trainer = trainer_of(config, folder, resume=resume, prices=prices)
     trainer.run()
     samples = [sample.graph for sample in held_out_graphs(test_graphs)] + list(graphs.values())
-    package = _of_package(catalogue.DEFAULT_ROW, trainer.library)
-    searchers = searchers_of(trainer.controller, trainer.library, config.seed)
+    agent, package = Agent(stripped(trainer.controller), {}), _of_package(trainer.library)
+    searchers: dict[str, Searcher] = {
+        "agent": AgentSearcher(agent),
+        RANDOM_NETWORK: control(RANDOM_NETWORK, agent, config.seed),
+    }
     if package is not None:
         searchers["shipped"] = AgentSearcher(package, "shipped")
     cost = cost_of(trainer.prices)
@@ -140,7 +141,12 @@ def retrain(
     if latency is not None:
         summary["latency"] = latency["quality"]
     extra = {"latency": latency["model"]} if latency is not None else None
-    path = trainer.export(summary, extra=extra, instead=kept)
+    path = folder / AGENT
+    if kept is None:
+        trainer.export(summary, path, extra)
+    else:
+        told = {**kept.metadata, "scores": summary, **(extra or {})}
+        checkpoint.save(path, kept.network, trainer.library, told)
     (folder / "scores.json").write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
     (folder / "CARD.md").write_text(card(trainer, scores, target, path, latency, kept), encoding="utf-8")
     names = [f"held-out graph {i}" for i in range(test_graphs)] + list(graphs)
@@ -167,30 +173,11 @@ def _claim_for(folder: Path, target: Target, resume: bool) -> None:
     write_whole(path, json.dumps(mine).encode())
 
 
-def _start(config: Config) -> Agent | None:
-    """The shipped agent from which training can start; None, with a warning, if there is none."""
-    if config.row not in RealTrainer.rows:
-        reason = "a world model is always learnt from the beginning"
-    elif config.row not in agent_names():
-        reason = "the package has no agent of this row"
-    else:
-        agent = _of_package(config.row, load_library())
-        reason = (
-            "the package has no such agent that can be used here"
-            if agent is None
-            else why_not_from(agent, controller_config(config))
-        )
-        if not reason:
-            return agent
-    logger.warning("training of the row %s begins at random: %s", config.row, reason)
-    return None
-
-
-def _of_package(row: str, library: _C.Library) -> Agent | None:
+def _of_package(library: _C.Library) -> Agent | None:
     try:
-        return checkpoint.load(catalogue.FOLDER / f"{row}.safetensors", library)
+        return checkpoint.load(catalogue.SHIPPED, library)
     except AgentError as error:
-        logger.warning("the package's agent of the row %s is left out: %s", row, error)
+        logger.warning("the package's agent is left out: %s", error)
         return None
 
 
@@ -242,8 +229,7 @@ def card(
     models = ", ".join(target.models) or "none"
     instead = ""
     if kept is not None:
-        row = kept.metadata["row"]
-        instead = f"\nThe file holds the package's agent (row `{row}`): this training found no better one:\n"
+        instead = "\nThe file holds the package's agent: this training found no better one:\n"
     return f"""# {path.name}
 {instead}
 Row `{trainer.config.row}`, {trainer.update} updates, {trainer.real_steps} real steps,
@@ -276,8 +262,7 @@ def main() -> None:
     parser.add_argument("--profile-s", type=float, default=20.0, help="seconds of timing for each model")
     parser.add_argument("--latency-graphs", type=int, default=8, help="graphs around each model to run")
     parser.add_argument("--test-graphs", type=int, default=TEST_GRAPHS, help="held-out graphs")
-    parser.add_argument("--from-scratch", action="store_true", help="begin at random")
-    add_arguments(parser, minutes=10.0, updates=10**6)
+    add_arguments(parser, row=SHIPPED_ROW, minutes=10.0, updates=10**6)
     given = parser.parse_args()
     names = _names(given.models)
     try:
@@ -291,7 +276,6 @@ def main() -> None:
             Target(given.device, given.executor, tuple(names), given.profile_s, given.latency_graphs),
             resume=given.resume,
             test_graphs=given.test_graphs,
-            from_scratch=given.from_scratch,
         )
     except (OptionsError, FileExistsError) as error:
         parser.error(str(error))

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from torchrlopt import _C
-from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.errors import RlOptError
 from training.config import CHOICES, ONE_GRAPH, ROWS, Config, meanings
 from training.device.prices import Prices, typical_prices
@@ -29,7 +28,6 @@ def trainer_of(
     *,
     resume: bool = False,
     prices: Prices | None = None,
-    start: Agent | None = None,
     graph: _C.Graph | None = None,
     answers: Answers | None = None,
 ) -> RealTrainer | DreamTrainer:
@@ -40,14 +38,13 @@ def trainer_of(
         folder: of the run.
         resume: continue the run in the folder.
         prices: of the device; the default device if None.
-        start: an agent to start from; only for the rows of `RealTrainer`, see there.
         graph: see `Trainer`.
         answers: see `Trainer`.
     """
     given: dict[str, Any] = {"resume": resume, "prices": prices, "graph": graph, "answers": answers}
     if config.row in DreamTrainer.rows:
         return DreamTrainer(config, folder, **given)
-    return RealTrainer(config, folder, start=start, **given)
+    return RealTrainer(config, folder, **given)
 
 
 def add_arguments(parser: argparse.ArgumentParser, **own: Any) -> None:

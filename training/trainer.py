@@ -1,7 +1,7 @@
 """A training run of any row: its folder, from which it can be resumed at any time, and its log.
 
 A folder holds `config.json`, `state.pt` (weights, optimisers, counters), `log.jsonl`, TensorBoard events and,
-in the end, `agent.safetensors` with its manifest.
+in the end, `agent.safetensors` or, of rows that are no agents, `networks.safetensors`, with its manifest.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from typing import Any, ClassVar
 import torch
 
 from torchrlopt import _C
-from torchrlopt.agent import checkpoint
-from torchrlopt.agent.checkpoint import Agent, Controller
-from torchrlopt.agent.rollout import Rollout
 from torchrlopt.errors import OptionsError
 from torchrlopt.storage.files import write_whole
 from torchrlopt.substitutions import load_library
+from training import checkpoints
+from training.checkpoints import SHIPPED_ROW, Controller, stripped
 from training.collectors.collector import AUTO, Collector
 from training.collectors.worker import Task
 from training.config import Config
@@ -34,11 +33,13 @@ from training.episodes.answers import Answers
 from training.graphs.curriculum import manifest, structure_hash
 from training.graphs.one_graph import one_graph
 from training.progress import progress_bar
+from training.rollout import Rollout
 
 logger = logging.getLogger("torchrlopt")
 
 STATE = "state.pt"
 AGENT = "agent.safetensors"
+NETWORKS = "networks.safetensors"  # of the rows that are no agents
 LOG = "log.jsonl"  # one line per update, the same values as in TensorBoard
 SAVE_SECONDS = 60.0
 
@@ -210,24 +211,22 @@ class Trainer(abc.ABC):
         scores: dict[str, Any] | None = None,
         path: Path | None = None,
         extra: dict[str, Any] | None = None,
-        instead: Agent | None = None,
     ) -> Path:
-        """Write an agent.
+        """Write the networks: as an agent if they can be one, else as a checkpoint that training reads.
 
         Args:
-            scores: its evaluation results.
+            scores: their evaluation results.
             path: output path; in the folder of the run if None.
             extra: further metadata.
-            instead: an agent to write, with its own provenance, instead of the trained one.
 
         Returns:
             The output path.
         """
-        path = path or self.folder / AGENT
-        controller, made = (self.controller, self.provenance())
-        if instead is not None:
-            controller, made = instead.controller, dict(instead.metadata)
-        checkpoint.save(path, controller, self.library, {**made, "scores": scores or {}, **(extra or {})})
+        is_agent = self.config.row == SHIPPED_ROW and self.config.encoder == "graph_network"
+        network = stripped(self.controller) if is_agent else self.controller
+        path = path or self.folder / (AGENT if is_agent else NETWORKS)
+        told = {**self.provenance(), "scores": scores or {}, **(extra or {})}
+        checkpoints.save(path, network, self.library, told)
         return path
 
     def run(self) -> None:

@@ -2,63 +2,69 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import copy
+import math
 
-from torchrlopt import _C
-from torchrlopt.agent.checkpoint import Agent, new_controller, random_control
-from torchrlopt.agent.networks.candidate_controller import CandidateController, no_noise
-from torchrlopt.agent.networks.ragged import segment_log_softmax
-from torchrlopt.agent.observation import Observation
+import torch
+from torch import nn
+
+from torchrlopt.agent.checkpoint import Agent
+from torchrlopt.agent.networks.agent_network import AgentNetwork
 from torchrlopt.agent.search.searcher import AgentSearcher
 
 NO_NETWORK = "no_network"
 RANDOM_NETWORK = "random_network"
 SHUFFLED_NETWORK = "shuffled_network"
 NAMES = (NO_NETWORK, RANDOM_NETWORK, SHUFFLED_NETWORK)
-KAPPA = 100.0  # slope of a candidate's likelihood in its saving, the initial value of the networks
+KAPPA = 10.0  # slope of a substitution's likelihood in its saving, the initial value of the policy
 
 
-class CostGuide:
-    """Rates candidates by their exact cost differences alone; see `Guide`. It predicts no further gain.
-
-    Args:
-        num_substitutions: of the library.
-    """
-
-    def __init__(self, num_substitutions: int) -> None:
-        self.num_substitutions = num_substitutions
-
-    def rate(self, states: Observation) -> tuple[Tensor, Tensor]:
-        """See `Guide`."""
-        count = states.num_episodes
-        logits = -KAPPA * states.column("candidate", "cost_delta")
-        return segment_log_softmax(logits, states.candidate_episode, count), no_noise([1] * count)
+def without_network(given: AgentNetwork) -> AgentNetwork:
+    """Substitutions are drawn by what they save alone, and locations uniformly."""
+    control = copy.deepcopy(given)
+    policy = control.policy
+    with torch.no_grad():
+        for layer in (policy.key, policy.location[-1]):
+            for parameter in layer.parameters():
+                parameter.zero_()
+        policy.log_kappa.fill_(math.log(KAPPA))
+    return control
 
 
-def shuffled_control(agent: Agent, library: _C.Library, seed: int) -> Agent:
-    """The agent's network with each weight tensor permuted: same sizes and spreads.
-
-    Args:
-        agent: one that scores candidates.
-        library: the substitutions.
-        seed: of the permutation.
-    """
-    given = agent.controller
-    assert isinstance(given, CandidateController)
-    control = new_controller(library, given.config, schema=given.schema)
+def random_network(given: AgentNetwork, seed: int) -> AgentNetwork:
+    """Every layer drawn anew, with a unit spread where a policy scores substitutions."""
+    control = copy.deepcopy(given)
     generator = torch.Generator().manual_seed(seed)
-    state = {
-        name: tensor.flatten()[torch.randperm(tensor.numel(), generator=generator)].reshape(tensor.shape)
-        for name, tensor in given.state_dict().items()
-    }
-    control.load_state_dict(state)
-    return Agent(control.eval(), {})
+    with torch.no_grad():
+        for parameter in control.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(std=parameter.shape[1] ** -0.5, generator=generator)
+            else:
+                parameter.zero_()
+        for module in control.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.weight.fill_(1.0)
+        control.policy.key.weight.normal_(std=1.0, generator=generator)
+        control.policy.log_kappa.fill_(math.log(KAPPA))
+    return control
 
 
-def control(name: str, agent: Agent, library: _C.Library, seed: int) -> AgentSearcher:
-    """The agent's search with a control as its guide, under the control's name."""
+def shuffled_network(given: AgentNetwork, seed: int) -> AgentNetwork:
+    """Each weight tensor permuted: same sizes and spreads."""
+    control = copy.deepcopy(given)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in control.parameters():
+            order = torch.randperm(parameter.numel(), generator=generator)
+            parameter.copy_(parameter.flatten()[order].reshape(parameter.shape))
+    return control
+
+
+def control(name: str, agent: Agent, seed: int) -> AgentSearcher:
+    """The agent's search with a control as its network, under the control's name."""
     if name == NO_NETWORK:
-        return AgentSearcher(Agent(CostGuide(len(library)), {}), name)
-    make = random_control if name == RANDOM_NETWORK else shuffled_control
-    return AgentSearcher(make(agent, library, seed), name)
+        network = without_network(agent.network)
+    else:
+        make = random_network if name == RANDOM_NETWORK else shuffled_network
+        network = make(agent.network, seed)
+    return AgentSearcher(Agent(network, {}), name)

@@ -20,31 +20,24 @@ const std::vector<std::vector<std::string>> kWaves{{"normalise"},
                                                    {"epilogue", "hoist"}};
 constexpr int kNormalForm = 0;
 
-/// Generated rules have a fixed arity. They form their own wave, just before the hiding wave or last.
-enum class Generated { BeforeHiding, Last };
-
-int wave_of(const std::string& family, Generated generated) {
+int wave_of(const std::string& family) {
   const int hiding = static_cast<int>(kWaves.size()) - 1;
-  const int behind = generated == Generated::BeforeHiding ? 1 : 0;
-  if (family.starts_with("generated")) return hiding + 1 - behind;
   for (int wave = 0; wave < hiding; ++wave) {
     const auto& families = kWaves[at(wave)];
     if (std::find(families.begin(), families.end(), family) != families.end()) return wave;
   }
-  return hiding + behind;
+  return hiding;
 }
 
 class Greedy {
  public:
-  Greedy(SearchTree& tree, int start, double chains_until, Generated generated)
+  Greedy(SearchTree& tree, int start, double chains_until)
       : tree_(tree), at_(tree, start), chains_until_(chains_until) {
-    for (const Substitution& each : tree.library().substitutions()) {
-      waves_.push_back(wave_of(each.family, generated));
-    }
+    for (const Substitution& each : tree.library().substitutions()) waves_.push_back(wave_of(each.family));
   }
 
   /// Before each wave the graph is normalised; within a wave, cost-reducing steps are taken until none is
-  /// left.
+  /// left. The last pass has no wave of its own: it normalises what the hiding wave has left.
   int run() {
     for (int wave = kNormalForm + 1; wave <= static_cast<int>(kWaves.size()) && !tree_.out_of_budget();
          ++wave) {
@@ -213,16 +206,7 @@ class Greedy {
 const std::vector<std::vector<std::string>>& family_waves() { return kWaves; }
 
 int search_greedily(SearchTree& tree, int start, double chains_until) {
-  // Generated rules have two operands where hand-written ones take any number: they may preempt a better
-  // step.
-  const int without = Greedy(tree, start, chains_until, Generated::Last).run();
-  const auto& all = tree.library().substitutions();
-  if (std::none_of(all.begin(), all.end(),
-                   [](const Substitution& each) { return each.family.starts_with("generated"); })) {
-    return without;
-  }
-  const int with = Greedy(tree, start, chains_until, Generated::BeforeHiding).run();
-  return tree.cost_us(with) < tree.cost_us(without) ? with : without;
+  return Greedy(tree, start, chains_until).run();
 }
 
 }  // namespace rlopt

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from tests.property.test_match_set import ATTENTION, BLOCK
 from torchrlopt import _C
-from torchrlopt.agent.observation import Observation, observe
+from torchrlopt.agent.checkpoint import Agent
+from torchrlopt.agent.networks.agent_network import AgentConfig, AgentNetwork
+from torchrlopt.agent.observation import Observation, Schema, observe
+from torchrlopt.agent.undisturbed_torch import making_networks
 from torchrlopt.substitutions import load_library
 
 LIBRARY = load_library()
@@ -36,3 +43,18 @@ def make_env(num_envs: int = 2, **options: object) -> _C.VecRewriteEnv:
 
 def make_observation(num_envs: int = 2) -> Observation:
     return observe(make_env(num_envs))
+
+
+def new_network(
+    library: _C.Library = LIBRARY, seed: int = 0, schema: Schema | None = None, **sizes: Any
+) -> AgentNetwork:
+    """Untrained networks, whose substitutions have random embeddings."""
+    with making_networks(seed):
+        network = AgentNetwork(schema or Schema.current(), AgentConfig(**sizes), library.names)
+        for part in (network.model, network.policy):
+            part.rules.normal_(generator=torch.Generator().manual_seed(seed))
+    return network.eval()
+
+
+def new_agent(library: _C.Library = LIBRARY, seed: int = 0) -> Agent:
+    return Agent(new_network(library, seed), {})

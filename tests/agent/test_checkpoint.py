@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.agent.agent_cases import LIBRARY, make_observation
+from tests.agent.agent_cases import LIBRARY, new_network
 from torchrlopt import _C
 from torchrlopt.agent import catalogue, checkpoint
-from torchrlopt.agent.networks.candidate_controller import ControllerConfig
+from torchrlopt.agent.networks.agent_network import AgentConfig, AgentNetwork
 from torchrlopt.agent.observation import Schema
 from torchrlopt.errors import AgentError
 from torchrlopt.options import SearchOptions
@@ -27,7 +27,7 @@ NUM_DAMAGED = 3000
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "agent.safetensors"
-    checkpoint.save(path, checkpoint.new_controller(LIBRARY, seed=5), LIBRARY, {"hours": 0.5, "seeds": [5]})
+    checkpoint.save(path, new_network(seed=5), LIBRARY, {"hours": 0.5, "seeds": [5]})
     return path
 
 
@@ -45,17 +45,23 @@ def rewrite(path: Path, change: object) -> None:
 
 
 def test_what_is_saved_is_what_is_loaded(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    controller = checkpoint.new_controller(LIBRARY, seed=5).eval()
-    states = make_observation(2)
-    with caplog.at_level(logging.WARNING, "torchrlopt"), torch.no_grad():
+    given = new_network(seed=5)
+    with caplog.at_level(logging.WARNING, "torchrlopt"):
         agent = checkpoint.load(path, LIBRARY)
-        assert torch.equal(agent.controller(states)[0], controller(states)[0])
-        assert torch.equal(agent.controller(states)[2], controller(states)[2])
     assert not caplog.records
+    assert (agent.network.names, agent.network.config) == (given.names, given.config)
+    for name, tensor in given.state_dict().items():
+        assert torch.equal(agent.network.state_dict()[name], tensor), name
     assert agent.metadata["hours"] == "0.5"
     assert agent.metadata["schema_hash"] == Schema.current().hash
     assert agent.metadata["library_hash"] == LIBRARY.hash
-    assert path.stat().st_size < 8 * 2**20
+
+
+@pytest.mark.parametrize("kind", ["latent", "candidates", ""])
+def test_another_kind_is_refused_by_name(path: Path, kind: str) -> None:
+    rewrite(path, lambda header: header["__metadata__"].__setitem__("kind", kind))
+    with pytest.raises(AgentError, match=f"another kind.*expected: agent.*got: {kind}.*retrain"):
+        checkpoint.load(path, LIBRARY)
 
 
 def test_thousands_of_damaged_files_are_refused(path: Path) -> None:
@@ -135,7 +141,7 @@ def test_a_column_that_is_gone_is_refused_by_name(path: Path) -> None:
         ("format", "999", "another format"),
         ("schema", "{", "schema of a checkpoint is malformed"),
         ("architecture", "{}}", "no agent"),
-        ("architecture", '{"encoder": "nothing"}', "no agent"),
+        ("architecture", '{"novelty": 1}', "no agent"),
         ("architecture", '{"width": 16}', "no agent"),
     ],
 )
@@ -148,20 +154,17 @@ def test_other_metadata_is_refused(path: Path, name: str, value: str, message: s
 @pytest.mark.parametrize(
     "sizes",
     [
-        {"rounds": 10**9},
-        {"rounds": 2**63},
-        {"width": 4000, "rounds": 30},
         {"width": 10**9},
         {"width": 10**30},
-        {"width": 1, "rounds": 10**9},
+        {"width": 4000},
         {"rule_width": 10**5},
-        {"encoder": None},
-        {"encoder": []},
+        {"rule_width": None},
+        {"width": []},
     ],
     ids=str,
 )
 def test_networks_are_made_no_larger_than_their_weights(path: Path, sizes: dict[str, object]) -> None:
-    """The first took memory until there was none; so this would not end if they were made."""
+    """The first would take memory until there is none."""
 
     def change(header: dict) -> None:
         known = json.loads(header["__metadata__"]["architecture"])
@@ -173,9 +176,9 @@ def test_networks_are_made_no_larger_than_their_weights(path: Path, sizes: dict[
 
 
 @pytest.mark.parametrize("names", ["3", "null", "{", "[" * 100_000, json.dumps(["x"] * 10**6), "[[], {}]"])
-def test_a_latent_agent_with_other_names_is_refused(path: Path, names: str) -> None:
+def test_other_names_are_refused(path: Path, names: str) -> None:
     def change(header: dict) -> None:
-        header["__metadata__"].update(kind="latent", substitutions=names, architecture='{"row": "wm"}')
+        header["__metadata__"]["substitutions"] = names
 
     rewrite(path, change)
     with pytest.raises(AgentError, match=r"no agent|safetensors"):
@@ -187,9 +190,7 @@ def test_room_is_for_what_the_file_holds(path: Path) -> None:
     tensors = checkpoint.load_tensors(path.read_bytes())
     room = checkpoint._room_for(tensors.values())
     with checkpoint.making_networks(most=(left := checkpoint._room_for(tensors.values()))):
-        checkpoint.CandidateController(
-            Schema.current(), checkpoint.SubstitutionGraphs.of(LIBRARY, Schema.current()), None
-        )
+        AgentNetwork(Schema.current(), AgentConfig(), LIBRARY.names)
     assert 0 < room.tensors - left.tensors < room.tensors / 2
     assert 0 < room.elements - left.elements < room.elements / 2
 
@@ -265,7 +266,7 @@ def test_another_library_is_no_reason_for_a_warning(path: Path, caplog: pytest.L
     assert [record.levelno for record in caplog.records] == [logging.DEBUG]
     assert LIBRARY.hash in caplog.text
     assert few.hash in caplog.text
-    assert len(agent.controller.embeddings()) == 9
+    assert agent.network.names == tuple(LIBRARY.names)
 
 
 def test_an_operator_that_is_gone_moves_no_other(path: Path) -> None:
@@ -276,26 +277,9 @@ def test_an_operator_that_is_gone_moves_no_other(path: Path) -> None:
 
     rewrite(path, change)
     agent = checkpoint.load(path, LIBRARY)
-    rows = agent.controller.encoder.node_input.rows
+    rows = agent.network.encoder.node_input.rows
     assert rows[3] == len(rows)
     assert rows[4] == 4
-
-
-def test_the_graph_network_encoder_can_be_saved_too(tmp_path: Path) -> None:
-    path = tmp_path / "sub" / "agent.safetensors"
-    config = ControllerConfig(encoder="graph_network", width=32, rounds=2)
-    checkpoint.save(path, checkpoint.new_controller(LIBRARY, config), LIBRARY, {})
-    assert checkpoint.load(path, LIBRARY).controller.config == config
-
-
-def test_new_controllers_depend_on_their_seed_only() -> None:
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    one = checkpoint.new_controller(LIBRARY, seed=2)
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(9)
-    other = checkpoint.new_controller(LIBRARY, seed=2)
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
 def test_loading_imports_neither_pyg_nor_gymnasium(path: Path) -> None:

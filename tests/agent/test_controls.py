@@ -2,51 +2,49 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 pytest.importorskip("scipy", reason="intervals need scipy")
 
-from baselines.shared.controls import NAMES, CostGuide, control, shuffled_control
+from baselines.shared.controls import NAMES, control, random_network, shuffled_network, without_network
 from baselines.shared.paired import compared, holm
-from tests.agent.agent_cases import COST, GRAPHS, LIBRARY, make_observation
-from torchrlopt.agent.checkpoint import Agent, new_controller
-from torchrlopt.agent.networks.candidate_controller import CandidateController
+from tests.agent.agent_cases import COST, GRAPHS, LIBRARY, make_observation, new_agent
+from torchrlopt.agent.networks.actions import Choices, LatentState
 from torchrlopt.options import SearchOptions
 
-AGENT = Agent(new_controller(LIBRARY, seed=3).eval(), {})
+AGENT = new_agent(seed=3)
 
 
-def test_without_a_network_the_candidate_that_saves_most_is_likeliest() -> None:
-    states = make_observation()
-    likelihoods, values = CostGuide(len(LIBRARY)).rate(states)
-    assert values.tolist() == [0.0] * states.num_episodes
-    for episode in range(states.num_episodes):
-        mine = states.candidate_episode == episode
-        assert likelihoods[mine].exp().sum().item() == pytest.approx(1.0, rel=1e-5)
-        deltas = states.column("candidate", "cost_delta")[mine]
-        assert deltas[likelihoods[mine].argmax()] == deltas.min()
+def test_without_a_network_substitutions_are_likely_by_what_they_save() -> None:
+    policy = without_network(AGENT.network).policy
+    legal = Choices(make_observation(), len(LIBRARY)).legal
+    features = torch.randn(2, AGENT.network.model.state_width)
+    with torch.no_grad():
+        log_probs = policy.substitutions(LatentState(features, legal))[1]
+    for likely, mask, savings in zip(log_probs[:, :-1], legal.mask[:, :-1], legal.savings, strict=True):
+        gaps = likely[mask] - likely[mask][0]
+        torch.testing.assert_close(gaps, 10.0 * (savings[mask] - savings[mask][0]), rtol=1e-3, atol=1e-4)
 
 
-def test_shuffled_weights_are_the_same_numbers_elsewhere() -> None:
-    one, again, other = (shuffled_control(AGENT, LIBRARY, seed).controller for seed in (0, 0, 1))
-    given = AGENT.controller
-    assert isinstance(given, CandidateController)
-    assert isinstance(one, CandidateController)
-    assert isinstance(again, CandidateController)
-    assert isinstance(other, CandidateController)
-    name = "encoder.rounds.0.update.weight"
-    before, after = given.state_dict()[name], one.state_dict()[name]
-    assert torch.equal(before.flatten().sort().values, after.flatten().sort().values)
-    assert not torch.equal(before, after)
-    assert torch.equal(after, again.state_dict()[name])
-    assert not torch.equal(after, other.state_dict()[name])
+@pytest.mark.parametrize("make", [shuffled_network, random_network])
+def test_other_weights_depend_on_the_seed_alone_and_leave_the_agent_as_it_is(make: Any) -> None:
+    before = AGENT.network.policy.key.weight.clone()
+    one, again, other = (make(AGENT.network, seed).policy.key.weight for seed in (0, 0, 1))
+    assert torch.equal(AGENT.network.policy.key.weight, before)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    assert not torch.equal(one, before)
+    if make is shuffled_network:
+        assert torch.equal(one.flatten().sort().values, before.flatten().sort().values)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_control_plans_under_its_name(name: str) -> None:
     given = SearchOptions(searcher="greedy", budget_ms=60_000.0, budget_steps=40)
-    plan = control(name, AGENT, LIBRARY, 0).search(GRAPHS[0], LIBRARY, COST, given)
+    plan = control(name, AGENT, 0).search(GRAPHS[0], LIBRARY, COST, given)
     assert plan.searcher == name
     assert plan.cost_after_ms < plan.cost_before_ms
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.agent.agent_cases import COST, GRAPHS, LIBRARY
+from tests.agent.agent_cases import COST, GRAPHS, LIBRARY, new_network
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
-from torchrlopt.agent.checkpoint import Agent, new_controller
+from torchrlopt.agent.checkpoint import Agent
 from torchrlopt.agent.latency import LatencyModel, parts_of
 from torchrlopt.agent.search.explorer import Found
 from torchrlopt.agent.search.searcher import AgentSearcher
@@ -46,7 +46,7 @@ def test_one_measurement_gives_one_factor_for_all() -> None:
 
 def test_it_lies_in_the_checkpoint(tmp_path: Path) -> None:
     model = LatencyModel(1.5, {"Conv": 0.5})
-    controller = new_controller(LIBRARY)
+    controller = new_network()
     checkpoint.save(tmp_path / "a.safetensors", controller, LIBRARY, {"latency": model.as_dict()})
     assert checkpoint.load(tmp_path / "a.safetensors", LIBRARY).latency == model
     checkpoint.save(tmp_path / "b.safetensors", controller, LIBRARY, {})
@@ -66,7 +66,7 @@ def test_it_decides_among_the_last_candidates() -> None:
     def chosen(latency: LatencyModel | None) -> Found:
         found = Found(float(COST.total(graph)["time_us"]), [])
         found.note(greedy["cost_after_us"], greedy["steps"])
-        agent = Agent(new_controller(LIBRARY).eval(), {}, latency)
+        agent = Agent(new_network().eval(), {}, latency)
         AgentSearcher(agent)._choose(found, graph, LIBRARY, COST)
         return found
 

@@ -1,4 +1,4 @@
-"""Ragged observations, their schema, and operations on groups of rows: torchrlopt/agent/observation.py."""
+"""Ragged observations and their schema: torchrlopt/agent/observation.py."""
 
 from __future__ import annotations
 
@@ -7,16 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from tests.agent.agent_cases import LIBRARY, make_env, make_observation
-from torchrlopt import _C
-from torchrlopt.agent.networks.ragged import (
-    segment_argmax,
-    segment_log_softmax,
-    segment_max,
-    segment_mean,
-    segment_sum,
-)
-from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
+from tests.agent.agent_cases import make_env, make_observation
 from torchrlopt.agent.observation import Observation, Schema, collate, observe, observe_in_place
 from torchrlopt.env import Observer, allocate
 from torchrlopt.errors import AgentError, EnvError
@@ -102,52 +93,3 @@ def test_an_unknown_operator_has_the_last_row() -> None:
     schema = Schema.current()
     rows = schema.rows_of_ops(["Relu", "NeverSeen"])
     assert rows.tolist() == [schema.ops.index("Relu"), len(schema.ops)]
-
-
-def test_sums_means_maxima_and_softmax_of_groups_are_those_of_each_group() -> None:
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(7, 3, generator=generator)
-    group = torch.tensor([2, 0, 0, 2, 2, 3, 0])
-    for i in (0, 2, 3):
-        mine = rows[group == i]
-        torch.testing.assert_close(segment_sum(rows, group, 4)[i], mine.sum(0))
-        torch.testing.assert_close(segment_mean(rows, group, 4)[i], mine.mean(0))
-        torch.testing.assert_close(segment_max(rows, group, 4)[i], mine.max(0).values)
-        log_probs = segment_log_softmax(rows[:, 0] * 100, group, 4)[group == i]
-        torch.testing.assert_close(log_probs, (mine[:, 0] * 100).log_softmax(0))
-    for empty in (segment_sum, segment_mean, segment_max):
-        assert (empty(rows, group, 4)[1] == 0).all()
-    assert segment_argmax(torch.tensor([1.0, 2, 2, 0, 5, -1, 2]), group, 4).tolist() == [1, -1, 4, 5]
-
-
-def test_every_substitution_has_an_embedding_of_its_own() -> None:
-    schema = Schema.current()
-    torch.manual_seed(0)
-    rows = SubstitutionEncoder(schema)(SubstitutionGraphs.of(LIBRARY, schema))
-    assert rows.shape == (len(LIBRARY), 32)
-    assert rows.isfinite().all()
-    assert (torch.cdist(rows, rows) + torch.eye(len(rows)) > 1e-6).float().mean() > 0.999
-
-
-def test_an_embedding_depends_on_what_a_substitution_says_not_on_its_company() -> None:
-    schema = Schema.current()
-    encoder = SubstitutionEncoder(schema)
-    names = LIBRARY.names
-    text = "\n".join(LIBRARY.text(name) for name in (names[40], names[7]))
-    alone = encoder(SubstitutionGraphs.of(_C.Library(text), schema))
-    whole = encoder(SubstitutionGraphs.of(LIBRARY, schema))
-    torch.testing.assert_close(alone, whole[[40, 7]], rtol=1e-4, atol=1e-5)
-
-
-def test_pattern_and_replacement_are_not_the_same() -> None:
-    schema = Schema.current()
-    text = "substitution {}\n  y = {}(x)\n=>\n  t = {}(x)\n  y = {}(t)\nproof tested\n"
-    graphs = SubstitutionGraphs.of(
-        _C.Library(
-            text.format("there", "Relu", "Relu", "Relu")
-            + "substitution back\n  t = Relu(x)\n  y = Relu(t)\n=>\n  y = Relu(x)\nproof tested\n"
-        ),
-        schema,
-    )
-    one, other = SubstitutionEncoder(schema)(graphs)
-    assert (one - other).abs().max() > 1e-3

@@ -6,31 +6,25 @@ import logging
 from pathlib import Path
 
 import pytest
-import torch
 
-from tests.agent.agent_cases import COST, GRAPHS, LIBRARY
+from tests.agent.agent_cases import COST, GRAPHS, LIBRARY, new_network
 from torchrlopt.agent import catalogue, checkpoint
-from torchrlopt.agent.networks.candidate_controller import ControllerConfig
 from torchrlopt.errors import AgentError, OptionsError
 from torchrlopt.options import SearchOptions
 from torchrlopt.plan import planning
-from torchrlopt.searcher_table import agent_names
-
-SMALL = ControllerConfig(width=16, rounds=2)
 
 
 def write(path: Path, seed: int) -> Path:
-    checkpoint.save(path, checkpoint.new_controller(LIBRARY, SMALL, seed), LIBRARY, {})
+    checkpoint.save(path, new_network(seed=seed, width=16), LIBRARY, {})
     return path
 
 
 def test_the_option_wins_over_the_variable_and_that_over_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert catalogue.path_of(SearchOptions(searcher="agent")).parent == catalogue.FOLDER
+    assert catalogue.path_of(SearchOptions(searcher="agent")) == catalogue.SHIPPED
     monkeypatch.setenv(catalogue.VARIABLE, str(tmp_path / "mine.safetensors"))
     assert catalogue.path_of(SearchOptions(searcher="agent")) == tmp_path / "mine.safetensors"
-    assert catalogue.path_of(SearchOptions(searcher="mf")) == catalogue.FOLDER / "mf.safetensors"
     given = SearchOptions(searcher="agent", agent=str(tmp_path / "other.safetensors"))
     assert catalogue.path_of(given) == tmp_path / "other.safetensors"
 
@@ -42,13 +36,6 @@ def test_an_agent_is_read_once_and_again_when_it_was_replaced(tmp_path: Path) ->
     write(tmp_path / "a.safetensors", 1)
     assert catalogue.digest(options) != digest
     assert catalogue.searcher_of(options, LIBRARY) is not first
-    assert catalogue.digest(SearchOptions(searcher="greedy")) == ""
-
-
-def test_the_default_agent_is_one_network() -> None:
-    default = SearchOptions(searcher="agent")
-    assert catalogue.path_of(default) == catalogue.FOLDER / f"{catalogue.DEFAULT_ROW}.safetensors"
-    assert catalogue.digest(default) == catalogue.digest(SearchOptions(searcher=catalogue.DEFAULT_ROW))
 
 
 def test_a_plan_says_who_made_it(tmp_path: Path) -> None:
@@ -71,25 +58,12 @@ def test_without_an_agent_greedy_and_beam_plan(tmp_path: Path, caplog: pytest.Lo
         )
 
 
-@pytest.mark.parametrize("name", agent_names())
-def test_searchers_that_follow_an_agent_take_one(name: str) -> None:
-    given = SearchOptions(searcher=name, agent="a.safetensors")
-    assert given.with_searcher("plan").agent == "a.safetensors"
+def test_only_the_agent_keeps_its_checkpoint() -> None:
+    given = SearchOptions(searcher="agent", agent="a.safetensors")
+    assert given.with_searcher("agent").agent == "a.safetensors"
     assert given.with_searcher("none") == SearchOptions(searcher="none")
 
 
 def test_other_searchers_refuse_an_agent() -> None:
     with pytest.raises(OptionsError, match="agent has no effect on this searcher"):
         SearchOptions(searcher="greedy", agent="a.safetensors")
-
-
-def test_the_control_is_random_and_has_the_same_sizes(tmp_path: Path) -> None:
-    agent = checkpoint.load(write(tmp_path / "a.safetensors", 0), LIBRARY)
-    one, again, other = (checkpoint.random_control(agent, LIBRARY, seed).controller for seed in (0, 0, 1))
-    states = [dict(each.state_dict()) for each in (one, again, other)]
-    assert {name: tensor.shape for name, tensor in states[0].items()} == {
-        name: tensor.shape for name, tensor in agent.controller.state_dict().items()
-    }
-    last = "scorer.score.3.weight"
-    assert torch.equal(states[0][last], states[1][last])
-    assert not torch.equal(states[0][last], states[2][last])

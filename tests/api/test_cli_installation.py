@@ -13,7 +13,6 @@ from torchrlopt.api.cli import installation
 from torchrlopt.api.cli.app import app
 from torchrlopt.errors import AgentError
 from torchrlopt.executors import registry
-from torchrlopt.searcher_table import agent_names
 from torchrlopt.substitutions import load_library
 
 
@@ -29,10 +28,8 @@ def test_info_names_every_executor_and_whether_it_runs() -> None:
     runs = {name for name, says in found["executors"].items() if says.startswith("runs on cpu")}
     assert list(found["executors"]) == list(executor_table.names())
     assert runs == set(registry.available("cpu"))
-    both = load_library(with_generated=True).names
-    assert found["substitutions"] + found["generated, off by default"] == len(both)
-    assert set(found["agents"]) == set(agent_names())
-    assert all(Path(path).exists() for path in found["agents"].values())
+    assert found["substitutions"] == len(load_library())
+    assert Path(found["agent"]).exists()
     for name in executor_table.names():
         assert name in run("info")
 
@@ -47,9 +44,9 @@ def test_info_says_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_agent_tells_how_it_came_about() -> None:
-    found = json.loads(run("agent", "info", "mf", "--json"))
-    assert (found["row"], found["kind"]) == ("mf", "candidates")
-    assert found["updates"] in run("agent", "info", "mf")
+    found = json.loads(run("agent", "info", "--json"))
+    assert (found["row"], found["kind"]) == ("wm_plus", "agent")
+    assert found["updates"] in run("agent", "info")
     assert json.loads(run("agent", "info", found["file"], "--json")) == found
 
 

@@ -18,7 +18,7 @@ from torchrlopt.substitutions.picture import draw
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = "from torchrlopt.api.cli import main; main()"
-LIBRARY = load_library(allow_assumed=True, with_generated=True)
+LIBRARY = load_library(allow_assumed=True)
 RIGHT = "substitution drop_pair\n  t = Neg(x)\n  y = Neg(t)\n=>\n  y = x\n"
 
 
@@ -32,8 +32,7 @@ def run(*arguments: str) -> Done:
 def test_list_json_has_a_row_for_each() -> None:
     rows = json.loads(run("list", "--json").stdout)
     assert [row["name"] for row in rows] == LIBRARY.names
-    assert {tuple(row) for row in rows} == {("name", "family", "origin", "proof", "exact", "fires")}
-    assert {row["origin"] for row in rows} <= {"hand", "generated"}
+    assert {tuple(row) for row in rows} == {("name", "family", "proof", "exact", "fires")}
     assert all(isinstance(row["fires"], int) and isinstance(row["exact"], bool) for row in rows)
 
 
@@ -47,7 +46,7 @@ def test_list_filters() -> None:
 
 def test_list_prints_a_table_and_counts() -> None:
     lines = run("list", "--family", "hoist").stdout.splitlines()
-    assert lines[0].split() == ["name", "family", "origin", "proof", "exact", "fires"]
+    assert lines[0].split() == ["name", "family", "proof", "exact", "fires"]
     assert "substitutions:" in lines[-1]
 
 
@@ -60,10 +59,10 @@ def test_list_of_an_unknown_family_names_the_nearest() -> None:
 # ---- show
 
 
-def test_show_prints_before_after_proof_and_origin() -> None:
+def test_show_prints_before_after_and_proof() -> None:
     text = run("show", "merge_matmul_shared_lhs").stdout
     assert "  y* = MatMul(x, w*)\n=>\n" in text
-    for word in ("family  merge", "origin  hand", "proof   ", "fires   "):
+    for word in ("family  merge", "proof   ", "fires   "):
         assert word in text
 
 

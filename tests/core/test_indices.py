@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from torchrlopt import _C, _tools
+from torchrlopt import _C
 from torchrlopt.errors import EnvError, ModelFormatError
 
 LIBRARY = _C.Library("substitution drop_relu\n  y = Relu(x)\n  z = Relu(y)\n=>\n  z = Relu(x)\n")
@@ -140,23 +140,3 @@ def test_an_environment_has_its_own_episodes_only(
     env.reset([0], [{}])
     with pytest.raises(EnvError, match=f"no episode {index} of 1"):
         call(env, index)
-
-
-def test_the_generator_has_its_own_values_and_slices_only() -> None:
-    num_inputs = len(_tools.world("matrix")["inputs"])
-    assert _tools.term_graph("matrix", [[-1, 0, -1]], [0]).num_operators == 0
-    for wrong in ([[-1, num_inputs, -1]], [[-1, -1, -1]], [[0, 0, -1]], [[0, 99, 0]], [[99, 0, 0]]):
-        with pytest.raises(IndexError):
-            _tools.term_graph("matrix", wrong, [0])
-    with pytest.raises(IndexError):
-        _tools.term_graph("matrix", [[0, 0, 1]], [99])
-    for slice, num_slices in ((0, 0), (2, 2), (-1, 2)):
-        with pytest.raises(IndexError, match="no slice"):
-            _tools.enumerate_pairs("matrix", 1, 0, slice, num_slices)
-
-
-def test_graphs_of_other_outputs_differ() -> None:
-    one = _C.parse_graph("graph (x: f32[2]) { y = Relu(x) return y }")
-    two = _C.parse_graph("graph (x: f32[2]) { y = Relu(x) z = Relu(y) return y, z }")
-    assert "outputs" in _tools.find_difference(two, one)
-    assert "outputs" in _tools.find_difference(one, two)

@@ -1,4 +1,4 @@
-"""Reductions, pools, resizing, normalisations: csrc/tools/reference/{reduction,windows,resize,normalisation}.cpp."""
+"""Reductions, pools, resizing and normalisations of the reference interpreter: csrc/tools/reference."""
 
 from __future__ import annotations
 

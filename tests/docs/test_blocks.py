@@ -135,7 +135,7 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             assert printed is not None, f"{block.place}: nothing above it prints"
             assert shape(block.text) == shape(printed), block.place
         elif kind == "library":
-            library = load_library(with_generated=True)
+            library = load_library()
             for name in _C.Library(block.text).names:
                 assert _text(block.text) == _text(library.text(name)), block.place
         elif kind == FILE:

@@ -158,11 +158,6 @@ def test_another_model_is_refused(saved: tuple[Report, Path]) -> None:
         apply_plan(build(ConvNorm), torch.randn(1, 3, 8, 8), saved[1], on_error="raise")
 
 
-def test_the_library_with_generated_substitutions_is_another_one(saved: tuple[Report, Path]) -> None:
-    with pytest.raises(SearchError, match=r"another library.*use generated=False"):
-        apply_plan(build(Branches), X, saved[1], on_error="raise", generated=True)
-
-
 def test_strict_numerics_hold_for_plans_of_files(tmp_path: Path) -> None:
     x = torch.randn(1, 3, 8, 8)
     optimise(build(ConvNorm), x, **STRICT_GREEDY).report.plan.save(tmp_path / "plan.json")

@@ -23,8 +23,7 @@ from torchrlopt.compile import contestant
 from torchrlopt.judge import right, timing
 from torchrlopt.plan import planning
 
-SEARCHERS = [row.name for row in searcher_table.ROWS if row.name != "best_known"]
-GUIDED = searcher_table.agent_names()
+SEARCHERS = searcher_table.names()
 #: AOTAutograd itself sets these for a while, with any backend.
 BY_AOTAUTOGRAD = ("anomaly", "warnings")
 #: Inductor itself raises the recursion limit when it compiles, and writes an address into the environment;
@@ -63,8 +62,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
     looks(contestant, "write")
     looks(right, "verify_against")
     looks(timing, "measure")
-    looks(guided.AgentSearcher, "_explore")
-    looks(guided.AgentSearcher, "_explorer")
+    looks(guided.AgentSearcher, "explore")
     return found
 
 
@@ -129,7 +127,7 @@ def test_nothing_is_seen_of_a_compilation(
     unchanged(others, [in_new_thread(process_state)])
     unchanged(others, [*itertools.chain(*seen.values()), *watcher.seen], but=BY_AOTAUTOGRAD)
     expected = {"clean", "search_plan", "write", "verify_against", "measure"}
-    assert seen.keys() == expected | ({"_explore", "_explorer"} if name in GUIDED else set())
+    assert seen.keys() == expected | ({"explore"} if name == searcher_table.AGENT else set())
 
 
 @pytest.mark.parametrize("executor", nightly_but(["onnxruntime"], ["inductor", "onnxruntime", "openvino"]))

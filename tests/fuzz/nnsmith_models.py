@@ -143,7 +143,7 @@ class WalkFuzzer(_Fuzzer):
             return Outcome("skipped", f"export: {first_line(error)[:80]}")
         try:
             program = read(prepared(proto))
-            taken = walk(program.graph, load_library(with_generated=True), [], random.Random(seed), MAX_STEPS)
+            taken = walk(program.graph, load_library(), [], random.Random(seed), MAX_STEPS)
             runs = [_lowered(dataclasses.replace(program, graph=g)) for g in (program.graph, taken.last)]
         except (LoweringError, UnsupportedError) as error:
             return Outcome("skipped", f"not supported: {error.what} {error.got}")

@@ -88,7 +88,7 @@ def test_the_stub_has_the_parameters_of_the_module(module: ModuleType) -> None:
                     continue
                 assert parameters(stub) == built_parameters(getattr(built, method)), f"{name}.{method}"
                 compared += 1
-    assert compared >= 10
+    assert compared >= 4
 
 
 PRODUCT = """
@@ -116,7 +116,6 @@ def test_the_core_holds_nothing_of_the_tools() -> None:
     for text in (
         b"the reference has no such operator",
         b"only the graph before can be evaluated: ",
-        b"a term has 1 to 4 operators",
     ):
         assert text in tools
         assert text not in core

@@ -11,7 +11,7 @@ from torch import nn
 import torchrlopt
 from torchrlopt import searcher_table
 from torchrlopt.errors import OptionsError
-from torchrlopt.options import Options, SearchOptions
+from torchrlopt.options import SearchOptions
 from torchrlopt.searcher_table import ROWS, SearcherRow
 
 # A searcher in a module of its own: greedy that takes the first step only.
@@ -60,9 +60,9 @@ def test_a_row_is_all_that_a_searcher_needs() -> None:
 
 def test_the_searcher_is_unknown_without_its_row() -> None:
     with pytest.raises(OptionsError, match="option searcher has no such value"):
-        Options(searcher="first_step")
+        SearchOptions(searcher="first_step")
     with pytest.raises(OptionsError, match="did you mean 'greedy'"):
-        Options(searcher="gredy")
+        SearchOptions(searcher="gredy")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -70,4 +70,8 @@ def test_every_row_makes_a_searcher(row: SearcherRow) -> None:
     module = searcher_table.module_of(row.name)
     assert row.does
     assert isinstance(module.digest(SearchOptions(searcher=row.name)), str)
-    assert row.follows_agent == row.module.startswith("torchrlopt.agent")
+
+
+def test_an_earlier_name_is_refused_and_the_nearest_is_named() -> None:
+    with pytest.raises(OptionsError, match=r"no such value.*one of agent, local, greedy.*did you mean"):
+        SearchOptions(searcher="wm_plus")

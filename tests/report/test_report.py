@@ -156,7 +156,7 @@ def test_steps_are_grouped_by_what_they_mean() -> None:
 
 
 def test_every_family_of_the_library_has_a_meaning() -> None:
-    library = load_library(with_generated=True)
+    library = load_library()
     steps = tuple(ReportStep(name, 0, 0.0, 0.0, library.family(name)) for name in library.names)
     assert "other steps" not in {group.meaning for group in Report(steps=steps).step_groups()}
 

@@ -12,7 +12,7 @@ from torchrlopt import _C, _tools
 from torchrlopt.errors import SubstitutionError
 from torchrlopt.substitutions import load_library
 
-LIBRARY = load_library(with_generated=True)
+LIBRARY = load_library()
 NUM_INSTANCES = 4
 
 

@@ -18,14 +18,13 @@ import z3
 from tests.substitutions.mutants import MUTANTS
 from torchrlopt import _C
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.substitutions import fires, hand_written_text, load_library
+from torchrlopt.substitutions import fires, library_text, load_library
 from torchrlopt.substitutions.proof import arithmetic, layers
 from torchrlopt.substitutions.proof.layers import Effort, check_one, check_texts
 from torchrlopt.substitutions.proof.prover import prove
 from torchrlopt.substitutions.proof.records import (
     Record,
     axioms_hash,
-    origin_of,
     read_record,
     state_of,
     text_hash,
@@ -40,7 +39,7 @@ RIGHT = (FOLDER / "known_right.txt").read_text(encoding="utf-8")
 QUICK = Effort(bindings=40, seeds=2, instances=8, timeout_s=20)
 _BLOCKS = {
     block.split()[1]: block
-    for block in re.split(r"^(?=substitution )", hand_written_text(), flags=re.MULTILINE)[1:]
+    for block in re.split(r"^(?=substitution )", library_text(), flags=re.MULTILINE)[1:]
 }
 #: Every second one: all of them go through the exact evaluation in test_mutants.py.
 SAMPLE = MUTANTS[::2]
@@ -218,7 +217,7 @@ def test_record_fits_its_text(first: str) -> None:
 
 
 def test_most_are_proved() -> None:
-    hand = [name for name in LIBRARY.names if origin_of(name) == "hand"]
+    hand = LIBRARY.names
     proved = [name for name in hand if state_of(LIBRARY, name) == "proved"]
     assert len(proved) >= 0.8 * len(hand)
 
@@ -263,4 +262,4 @@ def test_assumed_is_off_by_default() -> None:
 
 
 def test_fires_names_substitutions_of_the_library() -> None:
-    assert set(fires()) <= set(load_library(with_generated=True).names)
+    assert set(fires()) <= set(load_library().names)

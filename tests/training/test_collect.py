@@ -14,14 +14,14 @@ import torch
 
 from tests.agent.agent_cases import COST, LIBRARY, make_env
 from torchrlopt import _C
-from torchrlopt.agent import checkpoint
-from torchrlopt.agent.networks.candidate_controller import no_noise
+from torchrlopt.agent.networks.actions import no_noise
 from torchrlopt.agent.networks.encoder import GraphNetworkEncoder
 from torchrlopt.agent.observation import Schema, observe
 from torchrlopt.env import OUTCOMES
 from torchrlopt.env.reward import ILLEGAL, REWARDS
 from torchrlopt.errors import OptionsError
 from torchrlopt.plan.search import Plan
+from training import checkpoints
 from training.collectors import worker
 from training.collectors.data_hash import data_hash
 from training.config import CHOICES, Config, meanings
@@ -34,6 +34,7 @@ from training.graphs import curriculum as graphs
 from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
 from training.graphs.samplers import draw_sample
 from training.learning.pyg import with_meta_layers
+from training.networks.candidate_controller import CandidateController, new_controller
 from training.real_trainer import RealTrainer
 from training.samplers import SAMPLERS, Place
 from training.scores.evaluate import (
@@ -41,9 +42,9 @@ from training.scores.evaluate import (
     held_out_graphs,
     plans_of,
     scores_of,
-    searchers_of,
     table_of,
 )
+from training.search.guided_searcher import BeamSearcher
 from training.train import add_arguments, config_of, trainer_of
 from training.trainer import STATE
 
@@ -276,28 +277,28 @@ def test_every_argument_says_what_it_means(capsys: pytest.CaptureFixture[str]) -
         assert text[:20] in shown
 
 
-def test_a_whole_run_ends_in_an_agent_that_knows_where_it_comes_from(tmp_path: Path) -> None:
+def test_a_whole_run_ends_in_networks_that_know_where_they_come_from(tmp_path: Path) -> None:
     trainer = RealTrainer(dataclasses.replace(SMALL, updates=2), tmp_path)
     trainer.run()
-    agent = checkpoint.load(trainer.export({"held_out": 0.9}), LIBRARY)
-    assert agent.metadata["updates"] == "2"
-    assert json.loads(agent.metadata["scores"]) == {"held_out": 0.9}
-    assert json.loads(agent.metadata["manifest"])["held_out_families"] == sorted(HELD_OUT_FAMILIES)
-    assert Config.from_json(agent.metadata["config"]) == trainer.config
+    network, metadata = checkpoints.load(trainer.export({"held_out": 0.9}), LIBRARY)
+    assert isinstance(network, CandidateController)
+    assert metadata["updates"] == "2"
+    assert json.loads(metadata["scores"]) == {"held_out": 0.9}
+    assert json.loads(metadata["manifest"])["held_out_families"] == sorted(HELD_OUT_FAMILIES)
+    assert Config.from_json(metadata["config"]) == trainer.config
     states = observe(make_env(2))
     with torch.no_grad():
-        mine, its = trainer.controller.eval().act(states, no_noise), agent.controller.act(states, no_noise)
+        mine, its = trainer.controller.eval().act(states, no_noise), network.act(states, no_noise)
     assert torch.equal(mine[0], its[0])
     assert list(tmp_path.glob("events.out.tfevents.*"))
 
 
 def test_scores_are_against_greedy_with_equal_expansions() -> None:
-    controller = checkpoint.new_controller(LIBRARY)
     samples = held_out_graphs(2)
-    searchers = searchers_of(controller, LIBRARY)
+    searchers = {"agent": BeamSearcher(new_controller(LIBRARY).eval())}
     plans = plans_of(searchers, [s.graph for s in samples], LIBRARY, COST, 30)
     scores = scores_of(plans)
-    assert set(scores) == {"greedy", "beam", "taso", "annealing", "agent", "random_network"}
+    assert set(scores) == {"greedy", "beam", "taso", "annealing", "agent"}
     assert {name: len(each) for name, each in plans.items()} == dict.fromkeys(scores, 2)
     mine, greedy = plans["agent"], plans["greedy"]
     assert all(a.cost_after_ms <= b.cost_after_ms for a, b in zip(mine, greedy, strict=True))
@@ -340,11 +341,12 @@ def test_the_graph_network_is_trained_by_pyg_and_runs_without_it(tmp_path: Path)
     trainer.step()
     after = list(trainer.controller.encoder.blocks.parameters())
     assert not any(torch.equal(one, other) for one, other in zip(before[:2], after[:2], strict=True))
-    agent = checkpoint.load(trainer.export(), LIBRARY)
-    assert {type(block).__name__ for block in agent.controller.encoder.blocks} == {"GraphNetworkBlock"}
+    network, _ = checkpoints.load(trainer.export(), LIBRARY)
+    assert isinstance(network, CandidateController)
+    assert {type(block).__name__ for block in network.encoder.blocks} == {"GraphNetworkBlock"}
     states = observe(make_env(3))
     with torch.no_grad():
-        assert torch.equal(agent.controller(states)[0], trainer.controller.eval()(states)[0])
+        assert torch.equal(network(states)[0], trainer.controller.eval()(states)[0])
 
 
 def test_options_of_the_command_line_are_the_fields_of_the_configuration() -> None:

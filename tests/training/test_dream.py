@@ -10,11 +10,10 @@ import torch
 
 from tests.agent.agent_cases import COST, GRAPHS, LIBRARY, TWINS, make_env
 from torchrlopt import _C
-from torchrlopt.agent import checkpoint
-from torchrlopt.agent.networks.two_stage_controller import LatentState, Legal
+from torchrlopt.agent.networks.actions import Choices, LatentState, Legal
 from torchrlopt.agent.observation import Observation, Schema, observe
-from torchrlopt.agent.world.latent_controller import Choices
 from torchrlopt.errors import OptionsError
+from training import checkpoints
 from training.config import Config
 from training.dream_trainer import DreamTrainer, fit, seen_in
 from training.episodes.latent_task import RANDOM
@@ -22,6 +21,7 @@ from training.episodes.random_keys import gumbel_of
 from training.learning.world_data import UniformPolicy, join
 from training.scores.world_model_scores import model_scores
 from training.trainer import LOG, log, read_log
+from training.world.latent_controller import LatentController
 
 SMALL = Config(
     row="wm",
@@ -181,7 +181,7 @@ def test_a_run_that_was_interrupted_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("macros", [False, True])
-def test_a_whole_run_ends_in_an_agent_whose_encoder_runs_without_pyg(macros: bool, tmp_path: Path) -> None:
+def test_a_whole_run_ends_in_networks_whose_encoder_runs_without_pyg(macros: bool, tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, updates=3, macros=macros, original_share=1.0)
     trainer = DreamTrainer(config, tmp_path, graph=_C.parse_graph(TWINS))
     assert {type(block).__name__ for block in trainer.encoder.blocks} == {"MetaLayer"}
@@ -190,15 +190,16 @@ def test_a_whole_run_ends_in_an_agent_whose_encoder_runs_without_pyg(macros: boo
     taken = recorded.actions[..., 0][recorded.valid]
     is_macro = (taken >= len(LIBRARY)) & (taken < trainer.model.num_substitutions)
     assert is_macro.any() == macros
-    agent = checkpoint.load(trainer.export({"held_out": 0.9}), LIBRARY)
-    assert {type(block).__name__ for block in agent.controller.encoder.blocks} == {"GraphNetworkBlock"}
-    assert agent.metadata["row"] == "wm"
-    assert agent.controller.config.has_macros == macros
-    assert agent.controller.chooser().has_macros == macros
-    assert agent.metadata["updates"] == "3"
-    assert int(agent.metadata["imagined_steps"]) == trainer.imagined_steps > 0
+    network, metadata = checkpoints.load(trainer.export({"held_out": 0.9}), LIBRARY)
+    assert isinstance(network, LatentController)
+    assert {type(block).__name__ for block in network.encoder.blocks} == {"GraphNetworkBlock"}
+    assert metadata["row"] == "wm"
+    assert network.config.has_macros == macros
+    assert network.chooser().has_macros == macros
+    assert metadata["updates"] == "3"
+    assert int(metadata["imagined_steps"]) == trainer.imagined_steps > 0
     for name, tensor in trainer.controller.state_dict().items():
-        assert torch.equal(agent.controller.state_dict()[name], tensor)
+        assert torch.equal(network.state_dict()[name], tensor)
     assert list(tmp_path.glob("events.out.tfevents.*"))
     assert [update for update, _ in read_log(tmp_path)["mask_f1"]] == [3]
 

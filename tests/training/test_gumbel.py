@@ -14,7 +14,6 @@ from tests.agent.agent_cases import GRAPHS
 from tests.core.test_search import HILL
 from tests.core.test_search import LIBRARY as HILLS
 from torchrlopt import _C
-from torchrlopt.agent.checkpoint import new_controller
 from torchrlopt.agent.observation import Observation
 from torchrlopt.env import OUTCOMES
 from torchrlopt.errors import OptionsError
@@ -27,6 +26,7 @@ from training.episodes.searched_play import SearchedRollout, play_searched
 from training.episodes.tree_search import Floats, Node, Searched, TreeSearch, sequential_halving, slots_for
 from training.graphs.sketch import Sketch
 from training.learning import gumbel
+from training.networks.candidate_controller import new_controller
 from training.real_trainer import RealTrainer
 from training.ship import ship
 

@@ -13,11 +13,9 @@ from onnx import TensorProto, helper
 
 from tests.agent.agent_cases import GRAPHS, LIBRARY
 from tests.crosses import nightly_but
-from torchrlopt.agent import checkpoint
-from torchrlopt.agent.networks.two_stage_controller import LatentState
-from torchrlopt.agent.rollout import Rollout
-from torchrlopt.agent.world.sequences import Sequences
+from torchrlopt.agent.networks.actions import LatentState
 from torchrlopt.errors import OptionsError
+from training import checkpoints
 from training.collectors.collector import Collector
 from training.config import ROWS, Config
 from training.dream_trainer import DreamTrainer
@@ -27,8 +25,10 @@ from training.episodes.play import Key
 from training.graphs.curriculum import structure_hash
 from training.graphs.one_graph import one_graph
 from training.real_trainer import RealTrainer
+from training.rollout import Rollout
 from training.scores.world_model_scores import episode_gains, first_returns, gaussian_loss, model_scores
 from training.trainer import STATE
+from training.world.sequences import Sequences
 
 SIZES = {"max_steps": 4, "rollouts": 3, "updates": 2}
 
@@ -77,8 +77,8 @@ def test_every_row_trains_on_one_graph(row: str, file: str, tmp_path: Path) -> N
     logs = list(trainer.updates())
     assert logs[-1]["mean_return"] > 0, "one product costs less than two"
     assert 0 < logs[0]["cpu_seconds"] < logs[-1]["cpu_seconds"] or len(logs) == 1
-    agent = checkpoint.load(trainer.export(), LIBRARY)
-    seen = json.loads(agent.metadata["manifest"])
+    _, metadata = checkpoints.load(trainer.export(), LIBRARY)
+    seen = json.loads(metadata["manifest"])
     assert seen == {"graph": file, "structure": structure_hash(one_graph(file))}
     again = type(trainer)(dataclasses.replace(config, updates=4), tmp_path, resume=True)
     assert (again.update, again.cpu_seconds) == (3, trainer.cpu_seconds)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy import stats
 
-from torchrlopt.agent.networks.candidate_controller import no_noise
+from torchrlopt.agent.networks.actions import no_noise
 from training.collectors.data_hash import data_hash
 from training.papers.learn import FUNCTIONS, DriverTask, GaussianPolicy, merged, minimum, train
 from training.samplers import SAMPLERS

@@ -9,13 +9,14 @@ import torch
 
 from tests.agent.agent_cases import COST, GRAPHS, LIBRARY
 from torchrlopt import _C
-from torchrlopt.agent.checkpoint import new_controller
-from torchrlopt.agent.networks.two_stage_controller import LatentState, Legal, TwoStageController
-from torchrlopt.agent.rollout import Rollout, RolloutBuilder
+from torchrlopt.agent.networks.actions import LatentState, Legal
 from training.config import Config
 from training.episodes.play import CandidateChooser, Key, play
 from training.episodes.random_keys import gumbel_of
 from training.learning import distil, ppo
+from training.networks.candidate_controller import new_controller
+from training.networks.two_stage_controller import TwoStageController
+from training.rollout import Rollout, RolloutBuilder
 
 CONFIG = Config(row="mf", rollouts=4, max_steps=4)
 

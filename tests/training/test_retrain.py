@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,16 +13,18 @@ import torch
 from tests.agent.agent_cases import GRAPHS, LIBRARY
 from torchrlopt import _C
 from torchrlopt.agent import catalogue, checkpoint
-from torchrlopt.errors import AgentError, OptionsError
+from torchrlopt.errors import OptionsError
 from torchrlopt.machine.cost import device_model
 from torchrlopt.plan.search import Plan
-from training.config import ROWS, Config
+from training.config import Config
 from training.device.prices import Prices, cost_of, prices_of
-from training.real_trainer import RealTrainer
 from training.retrain import Target, main, retrain
 from training.scores.evaluate import Score, scores_of, table_of
 
-SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, updates=2)
+SMALL = Config.of_row(
+    "wm_plus", groups=2, rollouts=2, max_steps=3, dream_batch=8, dream_horizon=2, dream_updates=1,
+    model_epochs=1, epochs=1, updates=3,
+)  # fmt: skip
 
 
 def test_prices_travel_as_numbers() -> None:
@@ -81,8 +82,10 @@ def test_a_run_writes_agent_scores_and_card_and_can_be_continued(tmp_path: Path)
     assert "| geometric mean |" in (tmp_path / "REPORT.md").read_text()
     assert {path.name for path in tmp_path.glob("*.png")} == {"training.png", "scores.png"}
     assert LIBRARY.hash in text
-    retrain(dataclasses.replace(SMALL, updates=3), tmp_path, Target("cuda"), resume=True, test_graphs=1)
-    assert checkpoint.load(tmp_path / "agent.safetensors", LIBRARY).metadata["updates"] == "3"
+    retrain(dataclasses.replace(SMALL, updates=4), tmp_path, Target("cuda"), resume=True, test_graphs=1)
+    packaged = checkpoint.load(catalogue.SHIPPED, LIBRARY).metadata["updates"]
+    updates = checkpoint.load(tmp_path / "agent.safetensors", LIBRARY).metadata["updates"]
+    assert updates in ("4", packaged)
 
 
 def better_by_far(name: str) -> Callable[..., dict[str, Score]]:
@@ -96,84 +99,35 @@ def better_by_far(name: str) -> Callable[..., dict[str, Score]]:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("encoder", ["local", "graph_network"])
-def test_the_packages_agent_is_written_where_it_is_better_whatever_the_sizes(
-    encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_the_packages_agent_is_written_where_it_is_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("training.retrain.scores_of", better_by_far("shipped"))
-    config = dataclasses.replace(SMALL, encoder=encoder, updates=1)
-    with caplog.at_level(logging.WARNING, "torchrlopt"):
-        retrain(config, tmp_path, Target("cuda"), test_graphs=1)
-    assert f"plan begins at random: its sizes are {Config().encoder} encoder, width 48" in caplog.text
-    package = checkpoint.load(catalogue.FOLDER / f"{catalogue.DEFAULT_ROW}.safetensors", LIBRARY)
+    retrain(SMALL, tmp_path, Target("cuda"), test_graphs=1)
+    package = checkpoint.load(catalogue.SHIPPED, LIBRARY)
     agent = checkpoint.load(tmp_path / "agent.safetensors", LIBRARY)
-    for name, tensor in package.controller.state_dict().items():
-        assert torch.equal(agent.controller.state_dict()[name], tensor)
+    for name, tensor in package.network.state_dict().items():
+        assert torch.equal(agent.network.state_dict()[name], tensor)
     assert agent.metadata["updates"] == package.metadata["updates"]
     assert agent.metadata["scores"] != package.metadata["scores"]
     assert "this training found no better one" in (tmp_path / "CARD.md").read_text()
 
 
-@pytest.mark.nightly
-def test_training_goes_on_from_the_packages_agent_where_it_fits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("training.retrain.scores_of", better_by_far("agent"))
-    config = Config(row="mf", groups=1, rollouts=2, max_steps=2, epochs=1, updates=1, learning_rate=0.0)
-    with caplog.at_level(logging.WARNING, "torchrlopt"):
-        retrain(config, tmp_path, Target("cuda"), test_graphs=1)
-    assert "begins at random" not in caplog.text
-    package = checkpoint.load(catalogue.FOLDER / "mf.safetensors", LIBRARY)
-    agent = checkpoint.load(tmp_path / "agent.safetensors", LIBRARY)
-    assert agent.metadata["updates"] == "1"
-    for name, tensor in package.controller.state_dict().items():
-        assert torch.equal(agent.controller.state_dict()[name], tensor), "without a step of learning"
-
-
-def test_a_trainer_refuses_to_go_on_from_other_networks_before_it_makes_anything(tmp_path: Path) -> None:
-    latent = checkpoint.load(catalogue.FOLDER / "wm.safetensors", LIBRARY)
-    other = checkpoint.load(catalogue.FOLDER / "plan.safetensors", LIBRARY)
-    for start, reason in (
-        (latent, "plays in a world model"),
-        (other, "width 48, .* here .*width 16"),
-    ):
-        with pytest.raises(AgentError, match=reason):
-            RealTrainer(SMALL, tmp_path / "run", start=start)
+@pytest.mark.parametrize("row", ["plan", "wm"])
+def test_a_row_that_is_no_agent_is_refused(row: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionsError, match=f"only one kind.*training.train --row {row}"):
+        retrain(Config.of_row(row), tmp_path / "run", Target("cuda"), test_graphs=1)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("row", ["wm", "wm_plus"])
-def test_rows_of_world_models_are_trained_by_dreaming(
-    row: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = dataclasses.replace(
-        Config.of_row(row), groups=2, rollouts=2, max_steps=3, dream_batch=8, dream_horizon=2,
-        dream_updates=1, model_epochs=1, updates=3,
-    )  # fmt: skip
-    with caplog.at_level(logging.WARNING, "torchrlopt"):
-        scores = retrain(config, tmp_path, Target("cuda"), test_graphs=1)
-    assert "learnt from the beginning" in caplog.text
-    assert "random_network" not in scores
-    text = (tmp_path / "CARD.md").read_text()
-    assert f"Row `{row}`, 3 updates" in text
-    metadata = checkpoint.load(tmp_path / "agent.safetensors", LIBRARY).metadata
-    kept = "found no better one" in text
-    assert (metadata["row"], metadata["kind"]) == (
-        (catalogue.DEFAULT_ROW, "candidates") if kept else (row, "latent")
-    )
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("row", ROWS)
-def test_the_command_retrains_every_row(row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_retrains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = (
         "--groups 2 --rollouts 2 --max-steps 3 --updates 3 --epochs 1 --test-graphs 1 --device cuda "
         "--dream-batch 8 --dream-horizon 2 --dream-updates 1 --model-epochs 1 --workers 2 --collector threads"
     )
-    command = ["retrain.py", "--row", row, "--out", str(tmp_path), *small.split()]
-    monkeypatch.setattr("sys.argv", command)
+    monkeypatch.setattr("sys.argv", ["retrain.py", "--out", str(tmp_path), *small.split()])
     main()
-    assert json.loads((tmp_path / "config.json").read_text())["row"] == row
-    assert f"Row `{row}`, 3 updates" in (tmp_path / "CARD.md").read_text()
+    assert json.loads((tmp_path / "config.json").read_text())["row"] == "wm_plus"
+    assert "Row `wm_plus`, 3 updates" in (tmp_path / "CARD.md").read_text()
     checkpoint.load(tmp_path / "agent.safetensors", LIBRARY)

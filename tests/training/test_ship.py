@@ -17,17 +17,14 @@ from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import prices_of
 from training.dream_trainer import DreamTrainer
-from training.real_trainer import RealTrainer
 from training.ship import ship
 
-SMALL = Config(
+SMALL = Config.of_row(
+    "wm_plus",
     groups=1,
     rollouts=2,
     max_steps=3,
-    width=16,
-    rounds=2,
     epochs=1,
-    teacher_expansions=20,
     dream_batch=8,
     dream_horizon=2,
     dream_updates=1,
@@ -35,51 +32,44 @@ SMALL = Config(
 )
 
 
-def test_runs_become_agents_with_their_scores(tmp_path: Path) -> None:
-    prices = prices_of(device_model("eager", "cpu", threads=1))
-    plan = RealTrainer(SMALL, tmp_path / "plan", prices=prices)
-    plan.step()
-    plan.save()
-    config = dataclasses.replace(SMALL, row="wm", encoder="graph_network")
-    dream = DreamTrainer(config, tmp_path / "wm", prices=prices)
+def test_a_run_becomes_the_agent_with_its_scores(tmp_path: Path) -> None:
+    dream = DreamTrainer(SMALL, tmp_path / "run", prices=prices_of(device_model("eager", "cpu", threads=1)))
     dream.begin()
     dream.step()
     dream.save()
     target = tmp_path / "shipped"
-    scores = ship([tmp_path / "plan", tmp_path / "wm"], target, graphs=2, expansions=12)
+    scores = ship(tmp_path / "run", target, graphs=2, expansions=12)
     assert set(scores) == {"the full library", "primitives only"}
     for entries in scores.values():
-        assert set(entries) == {"greedy", "beam", "taso", "annealing", "random_network", "plan", "wm"}
+        assert set(entries) == {"greedy", "beam", "taso", "annealing", "random_network", "agent"}
         assert entries["greedy"].to_greedy == 1.0
-        for row in ("plan", "wm"):
-            assert entries[row].expansions >= 12, "it goes on where greedy has ended"
-            assert entries[row].ratio <= entries["greedy"].ratio
-    for row, trainer in (("plan", plan), ("wm", dream)):
-        agent = checkpoint.load(target / f"{row}.safetensors", LIBRARY)
-        for name, tensor in trainer.controller.state_dict().items():
-            assert torch.equal(agent.controller.state_dict()[name], tensor)
-        stored = json.loads(agent.metadata["scores"])
-        assert stored["primitives only"] == dataclasses.asdict(scores["primitives only"][row])
-        assert agent.metadata["library_hash"] == load_library().hash
+        assert entries["agent"].ratio <= entries["greedy"].ratio
+    agent = checkpoint.load(target / "agent.safetensors", LIBRARY)
+    for name, tensor in agent.network.state_dict().items():
+        assert torch.equal(dream.controller.state_dict()[name], tensor)
+    assert {path.name for path in target.iterdir()} == {"agent.safetensors", "agent.json", "CARD.md"}
+    stored = json.loads(agent.metadata["scores"])
+    assert stored["primitives only"] == dataclasses.asdict(scores["primitives only"]["agent"])
+    assert agent.metadata["library_hash"] == load_library().hash
     card = (target / "CARD.md").read_text()
-    assert "| plan | 1 |" in card
+    assert "| wm_plus | 3 |" in card
     assert "2 held-out graphs, primitives only, at most 12 expansions each" in card
-    stored = checkpoint.load(target / "wm.safetensors", LIBRARY).metadata["scores"]
-    world = json.loads(stored)["world"]
-    assert set(world) == {"new graphs, known families", "held-out families"}
-    for title, told in world.items():
+    assert set(stored["world"]) == {"new graphs, known families", "held-out families"}
+    for title, told in stored["world"].items():
         assert 0 <= told["mask_f1"] <= 1
-        assert f"| wm | {title} | {told['predicted_gain']:.3f} | {told['real_gain']:.3f} |" in card
+        assert f"| wm_plus | {title} | {told['predicted_gain']:.3f} | {told['real_gain']:.3f} |" in card
 
 
-def test_runs_with_other_prices_are_refused(tmp_path: Path) -> None:
-    trainer = RealTrainer(SMALL, tmp_path / "plan", prices=prices_of(device_model("eager", "cpu", threads=2)))
-    trainer.step()
-    trainer.save()
+def test_runs_with_other_prices_and_of_other_rows_are_refused(tmp_path: Path) -> None:
+    for row, threads in (("wm_plus", 2), ("wm", 1)):
+        prices = prices_of(device_model("eager", "cpu", threads=threads))
+        DreamTrainer(dataclasses.replace(SMALL, row=row), tmp_path / row, prices=prices).save()
     with pytest.raises(OptionsError, match="prices"):
-        ship([tmp_path / "plan"], tmp_path / "shipped", graphs=1, expansions=1)
+        ship(tmp_path / "wm_plus", tmp_path / "shipped", graphs=1, expansions=1)
+    with pytest.raises(OptionsError, match="no agents of this row"):
+        ship(tmp_path / "wm", tmp_path / "shipped", graphs=1, expansions=1)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        ship([tmp_path], tmp_path / "shipped", graphs=1, expansions=1)
+        ship(tmp_path, tmp_path / "shipped", graphs=1, expansions=1)

@@ -11,13 +11,13 @@ from tests.agent.agent_cases import COST, GRAPHS, LIBRARY
 from tests.core.test_search import HILL
 from tests.core.test_search import LIBRARY as HILLS
 from torchrlopt import _C
-from torchrlopt.agent.checkpoint import new_controller
 from torchrlopt.substitutions import is_composite
 from training.config import Config
 from training.episodes.candidate_task import CandidateTask, controller_config, library_of, state_of
 from training.episodes.play import CandidateChooser, Key, play_group
 from training.episodes.search_teacher import best_steps
 from training.learning.distil import lessons_of
+from training.networks.candidate_controller import new_controller
 
 SMALL = Config(
     groups=2, rollouts=3, max_steps=12, width=16, rounds=2, teacher_expansions=60, original_share=1.0

@@ -1,4 +1,4 @@
-"""Selects the agent of a searcher: the user's own, or one that ships with the package."""
+"""Selects the agent: the user's own, or the one that ships with the package."""
 
 from __future__ import annotations
 
@@ -13,31 +13,23 @@ from torchrlopt.agent.search.searcher import AgentSearcher, SearcherWithoutAgent
 from torchrlopt.errors import AgentError
 from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import Searcher
-from torchrlopt.searcher_table import agent_names
 
 logger = logging.getLogger("torchrlopt")
 
-FOLDER = Path(__file__).parent / "shipped"
+SHIPPED = Path(__file__).parent / "shipped" / "agent.safetensors"
 VARIABLE = "TORCHRLOPT_AGENT"
-#: The row used by the searcher "agent": the best one on held-out graphs.
-DEFAULT_ROW = "plan"
 
 
 def path_of(options: SearchOptions) -> Path:
-    """Return the selected checkpoint: `agent`, else TORCHRLOPT_AGENT, else one of the package."""
+    """Return the selected checkpoint: `agent`, else TORCHRLOPT_AGENT, else the one of the package."""
     if options.agent is not None:
         return Path(options.agent)
     own = os.environ.get(VARIABLE)
-    if own and options.searcher == "agent":
-        return Path(own)
-    row = DEFAULT_ROW if options.searcher == "agent" else options.searcher
-    return FOLDER / f"{row}.safetensors"
+    return Path(own) if own else SHIPPED
 
 
 def digest(options: SearchOptions) -> str:
     """Return the manifest (with the SHA-256) of the selected checkpoint; empty if there is none."""
-    if options.searcher not in agent_names():
-        return ""
     try:
         return checkpoint.manifest_text(path_of(options))
     except (OSError, ValueError):
@@ -65,10 +57,10 @@ def searcher_of(options: SearchOptions, library: _C.Library) -> Searcher:
     Raises:
         AgentError: see `checkpoint.load`.
     """
-    return _loaded(path_of(options).absolute(), digest(options), library, options.searcher)
+    return _loaded(path_of(options).absolute(), digest(options), library)
 
 
 @functools.lru_cache(maxsize=8)
-def _loaded(path: Path, manifest: str, library: _C.Library, name: str) -> AgentSearcher:
+def _loaded(path: Path, manifest: str, library: _C.Library) -> AgentSearcher:
     """Load an agent; `manifest` is part of the cache key, so that a replaced file is read again."""
-    return AgentSearcher(checkpoint.load(path, library), name)
+    return AgentSearcher(checkpoint.load(path, library))

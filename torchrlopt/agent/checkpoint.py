@@ -1,8 +1,7 @@
 """Agents on disk: a safetensors file with metadata strings, and a manifest with its SHA-256.
 
 Nothing in either file is executed. Agents remain compatible when the package changes: columns of the
-observation and operators are found by name, and new ones are ignored; substitutions are scored by their
-content, not by their index (a latent agent uses only those that it knows by name). Only a missing column is
+observation, operators and substitutions are found by name, and new ones are ignored. Only a missing column is
 an error, which names it.
 """
 
@@ -12,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
+from torch import nn
 
 from torchrlopt import _C
 from torchrlopt.agent.latency import LatencyModel
-from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig, Guide
-from torchrlopt.agent.networks.substitution_encoder import SubstitutionGraphs
+from torchrlopt.agent.networks.agent_network import AgentConfig, AgentNetwork
 from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.undisturbed_torch import Room, making_networks
-from torchrlopt.agent.world.latent_controller import LatentConfig, LatentController
 from torchrlopt.errors import AgentError
 from torchrlopt.storage.checked_json import decoded
 from torchrlopt.storage.files import read_bounded, write_whole
@@ -42,21 +40,24 @@ MAX_MANIFEST_BYTES = 2**16
 # Exceptions that torch and Python raise on invalid sizes, names and types.
 _REFUSALS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
 
-#: Controllers that choose candidates of real graphs, or act in latent states.
-Controller = CandidateController | LatentController
+#: The only kind of checkpoint that the package reads; `training/checkpoints.py` has those of all rows.
+KIND = "agent"
+
+#: Constructs the networks that a file describes, before their weights are loaded.
+Blank = Callable[[Mapping[str, str], Schema, _C.Library], nn.Module]
 
 
 @dataclasses.dataclass
 class Agent:
-    """A controller in evaluation mode, with its provenance.
+    """Networks in evaluation mode, with their provenance.
 
     Attributes:
-        controller: the networks; control experiments may use another `Guide`.
+        network: the networks.
         metadata: provenance: library hash, seeds, training manifest, hours, hardware, scores; all strings.
         latency: latency model fitted on the training device; None if nothing was measured.
     """
 
-    controller: Guide | LatentController
+    network: AgentNetwork
     metadata: dict[str, str]
     latency: LatencyModel | None = None
 
@@ -66,27 +67,30 @@ def manifest_path(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-def save(path: Path, controller: Controller, library: _C.Library, extra: Mapping[str, Any]) -> None:
+def save(path: Path, network: AgentNetwork, library: _C.Library, extra: Mapping[str, Any]) -> None:
     """Write checkpoint and manifest, each atomically.
 
     Args:
         path: path of the safetensors file.
-        controller: the networks.
+        network: the networks.
         library: the library that they were trained with.
         extra: further metadata; values that are not strings are encoded as JSON.
     """
+    write(path, KIND, network, library, {**extra, "substitutions": network.names})
+
+
+def write(path: Path, kind: str, network: Any, library: _C.Library, extra: Mapping[str, Any]) -> None:
+    """Like `save`, for any networks with a `config` and a `schema`."""
     metadata = {
         **{name: value if isinstance(value, str) else json.dumps(value) for name, value in extra.items()},
         "format": str(FORMAT),
-        "kind": "latent" if isinstance(controller, LatentController) else "candidates",
-        "architecture": json.dumps(dataclasses.asdict(controller.config)),
-        "schema": controller.schema.to_json(),
-        "schema_hash": controller.schema.hash,
+        "kind": kind,
+        "architecture": json.dumps(dataclasses.asdict(network.config)),
+        "schema": network.schema.to_json(),
+        "schema_hash": network.schema.hash,
         "library_hash": library.hash,
     }
-    if isinstance(controller, LatentController):
-        metadata["substitutions"] = json.dumps(controller.names)
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in controller.state_dict().items()}
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     content = save_tensors(state, metadata)
     manifest = {"file": path.name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,9 +106,16 @@ def load(path: Path, library: _C.Library) -> Agent:
         library: the substitutions that the agent chooses from.
 
     Raises:
-        AgentError: a file is missing, damaged or not an agent, or a column is missing; the message says
-            which.
+        AgentError: a file is missing, damaged, not an agent or of another kind, or a column is missing; the
+            message says which.
     """
+    network, metadata = read(path, library, {KIND: blank})
+    assert isinstance(network, AgentNetwork)
+    return Agent(network, metadata, _latency(path, metadata))
+
+
+def read(path: Path, library: _C.Library, kinds: Mapping[str, Blank]) -> tuple[nn.Module, dict[str, str]]:
+    """Read networks of one of several kinds, in evaluation mode, and their metadata; raises like `load`."""
     content = _verified_content(path)
     metadata = _metadata(path, content)
     if metadata.get("format") != str(FORMAT):
@@ -114,6 +125,15 @@ def load(path: Path, library: _C.Library) -> Agent:
             expected=FORMAT,
             got=metadata.get("format"),
         )
+    kind = metadata.get("kind", "")
+    if kind not in kinds:
+        raise AgentError(
+            "the checkpoint is of another kind",
+            where=str(path),
+            expected=" or ".join(kinds),
+            got=kind,
+            todo="train an agent: python training/retrain.py",
+        )
     schema = Schema.from_json(metadata.get("schema", ""))
     schema.check(Schema.current())
     try:
@@ -121,8 +141,8 @@ def load(path: Path, library: _C.Library) -> Agent:
             tensors = load_tensors(content)
         # The header may request networks of any size: limit them to what the weights in the file can fill.
         with making_networks(most=_room_for(tensors.values())):
-            controller = _blank(metadata, schema, library)
-            controller.load_state_dict(tensors)
+            network = kinds[kind](metadata, schema, library)
+            network.load_state_dict(tensors)
     except (*_REFUSALS, SafetensorError) as error:
         raise AgentError("the checkpoint is no agent", where=str(path), got=repr(error)[:300]) from error
     if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
@@ -131,8 +151,13 @@ def load(path: Path, library: _C.Library) -> Agent:
         logger.debug(
             "%s was trained with library %s, here %s", path, metadata.get("library_hash"), library.hash
         )
-    controller.eval()
-    return Agent(controller, metadata, _latency(path, metadata))
+    return network.eval(), metadata
+
+
+def blank(metadata: Mapping[str, str], schema: Schema, library: _C.Library) -> AgentNetwork:
+    """Construct the networks of an agent; see `Blank`."""
+    names = [str(name) for name in decoded(metadata["substitutions"])]
+    return AgentNetwork(schema, AgentConfig(**decoded(metadata["architecture"])), names)
 
 
 def _latency(path: Path, metadata: Mapping[str, str]) -> LatencyModel | None:
@@ -143,15 +168,6 @@ def _latency(path: Path, metadata: Mapping[str, str]) -> LatencyModel | None:
     except ValueError as error:
         raise AgentError("the checkpoint is no agent", where=str(path), got=repr(error)) from error
     return LatencyModel.from_dict(given)
-
-
-def _blank(metadata: Mapping[str, str], schema: Schema, library: _C.Library) -> Controller:
-    """Construct the networks that a file describes, before loading their weights."""
-    sizes = decoded(metadata["architecture"])
-    if metadata["kind"] == "latent":
-        names = [str(name) for name in decoded(metadata["substitutions"])]
-        return LatentController(schema, LatentConfig(**sizes), names)
-    return CandidateController(schema, SubstitutionGraphs.of(library, schema), ControllerConfig(**sizes))
 
 
 def _room_for(tensors: Iterable[torch.Tensor]) -> Room:
@@ -199,42 +215,3 @@ def _metadata(path: Path, content: bytes) -> dict[str, str]:
         return {str(name): str(value) for name, value in header.get("__metadata__", {}).items()}
     except (ValueError, AttributeError) as error:
         raise AgentError("the checkpoint is no safetensors file", where=str(path), got=repr(error)) from error
-
-
-def new_controller(
-    library: _C.Library,
-    config: ControllerConfig | None = None,
-    seed: int = 0,
-    schema: Schema | None = None,
-) -> CandidateController:
-    """Create an untrained controller: the start of training and the control in comparisons.
-
-    Args:
-        library: the substitutions that it scores.
-        config: sizes of the networks.
-        seed: seed of the weights.
-        schema: the columns and operators that it knows; None for those of this core.
-
-    The global generator of torch is not changed. May be called inside a Dynamo call, like `load`.
-    """
-    schema = schema or Schema.current()
-    with making_networks(seed):
-        return CandidateController(schema, SubstitutionGraphs.of(library, schema), config)
-
-
-def random_control(agent: Agent, library: _C.Library, seed: int) -> Agent:
-    """Create a control agent: networks of the same sizes with random weights.
-
-    An untrained scorer ranks candidates like greedy, so its last layer is randomised too.
-
-    Raises:
-        AgentError: the agent does not score candidates.
-    """
-    given = agent.controller
-    if not isinstance(given, CandidateController):
-        raise AgentError("there is no random control of a latent agent")
-    control = new_controller(library, given.config, seed)
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in control.scorer.score[-1].parameters():
-        parameter.data.normal_(std=1.0, generator=generator)
-    return Agent(control.eval(), {})

@@ -378,7 +378,7 @@ def key_of(options: Options, graph: str, content: str, where: torch.device) -> s
         {
             "format": CHOICE_FORMAT,
             "graph": {"graph": graph, "content": content},
-            "library": load_library(with_generated=options.search.generated).hash,
+            "library": load_library().hash,
             "options": options.search_key(),
             "device": device.fingerprint(where),
             "executors": versions(registry.available(where.type)),

@@ -120,7 +120,7 @@ def fastest_plan(
 def _rivals(contestant: Contestant, planned: Planned, options: Options) -> list[Alternative]:
     subject = contestant.subject
     profile = profile_for(options, subject.device)
-    graph, library = subject.program.graph, load_library(with_generated=options.search.generated)
+    graph, library = subject.program.graph, load_library()
     found = alternatives(graph, library, profile, subject.sizes, options.search, planned.plan)
     count = options.timing.measure_plans - 1
     pool = itertools.islice(_within(found, _POOL_S), _POOL * count)

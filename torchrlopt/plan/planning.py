@@ -134,7 +134,7 @@ def make_plan(subject: Subject, options: Options, plans: Sequence[Mapping[str, A
     Raises:
         SearchError: the user's plan is damaged, for another graph or library, or does not apply.
     """
-    program, library = subject.program, load_library(with_generated=options.search.generated)
+    program, library = subject.program, load_library()
     profile = profile_for(options, subject.device)
     cost = profile.cost_model(subject.sizes)
     found = _known_plan(program.graph, library, cost, plans)
@@ -178,7 +178,7 @@ def facts_of(subject: Subject, found: Planned, options: Options) -> Facts:
         options: the options that it was made with.
     """
     cost = profile_for(options, subject.device).cost_model(subject.sizes)
-    program, library = subject.program, load_library(with_generated=options.search.generated)
+    program, library = subject.program, load_library()
     plan = found.plan
     befores_ms = (plan.cost_before_ms, *plan.costs_ms)
     metrics = cost.metrics(found.graph)
@@ -256,13 +256,12 @@ def _given_plan(
     graph, key = subject.program.graph, subject.graph_hash
     plan = search.Plan.from_dict(given_plan(key, path))
     if plan.library_hash != library.hash:
-        is_other = load_library(with_generated=not options.generated).hash == plan.library_hash
         raise SearchError(
             "the plan was made with another library",
             where=path,
             expected=library.hash,
             got=plan.library_hash,
-            todo=f"use generated={not options.generated}" if is_other else "plan anew with this version",
+            todo="plan anew with this version",
         )
     loose = [name for name, _ in plan.steps if library.find(name) >= 0 and not library.is_exact(name)]
     if loose and options.numerics == "strict":

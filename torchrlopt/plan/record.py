@@ -108,7 +108,7 @@ class _Replay:
     """
 
     def __init__(self, graph: _C.Graph) -> None:
-        self._library = load_library(with_generated=True)
+        self._library = load_library()
         self._graph = graph
         self.order = graph.topological_order()
         self.operators = {key: _operator(graph, key) for key in self.order}

@@ -32,7 +32,7 @@ class Plan:
         candidates: number of graphs that were priced.
         is_exhausted: False if a budget or early stopping (patience) ended the search.
         seconds: wall time of the search.
-        found_by: the component that found it: "networks", or the name of a core searcher.
+        found_by: the component that found it: "networks", "chains", or the name of a searcher.
         curve: (seconds, predicted time in milliseconds) of the best plan over the course of the search.
     """
 
@@ -113,16 +113,25 @@ class Searcher(Protocol):
         ...
 
 
+#: Names of our searchers that have another name in the core, which has more searchers than these.
+_IN_CORE = {"local": "parts"}
+
+
 class ClassicSearcher:
-    """The search algorithms of the C++ core; `searcher_table` lists them.
+    """The search algorithms of the C++ core.
 
     Args:
-        patience: early stopping of "iterated" and of each stage of "parts": number of expansions without
-            improvement; 0 for no limit.
-        first: for "iterated" and "parts": the steps to start from, instead of those of "chains".
+        name: "chains", a stage of the agent's search, or a name in `searcher_table`; None for that in the
+            options.
+        patience: early stopping of each stage of "local": number of expansions without improvement; 0 for no
+            limit.
+        first: for "local": the steps to start from, instead of those of "chains".
     """
 
-    def __init__(self, patience: int = 0, first: Sequence[tuple[str, int]] = ()) -> None:
+    def __init__(
+        self, name: str | None = None, patience: int = 0, first: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        self._name = name
         self._patience = patience
         self._first = first
 
@@ -130,11 +139,12 @@ class ClassicSearcher:
         self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions
     ) -> Plan:
         """See `Searcher`. Ctrl-C raises KeyboardInterrupt."""
+        name = self._name or options.searcher
         found = _C.search(
             graph,
             library,
             cost,
-            searcher=options.searcher,
+            searcher=_IN_CORE.get(name, name),
             budget_ms=options.budget_ms,
             budget_steps=options.budget_steps,
             alpha=options.alpha,
@@ -150,12 +160,12 @@ class ClassicSearcher:
             steps=tuple(found["steps"]),
             costs_ms=tuple(cost_us / 1000 for cost_us in found["costs_us"]),
             cost_before_ms=found["cost_before_us"] / 1000,
-            searcher=options.searcher,
+            searcher=name,
             expansions=found["expansions"],
             candidates=found["candidates"],
             is_exhausted=found["exhausted"],
             seconds=found["seconds"],
-            found_by=options.searcher,
+            found_by=name,
             curve=((0.0, found["cost_before_us"] / 1000), (found["seconds"], found["cost_after_us"] / 1000)),
         )
 

@@ -8,8 +8,7 @@ from typing import Any
 
 _FINDERS = {
     "networks": "the agent's networks",
-    "parts": "iterated local search of parts and whole",
-    "iterated": "iterated local search",
+    "local": "iterated local search",
 }
 
 
@@ -18,8 +17,8 @@ class SearchRecord:
     """One search.
 
     Attributes:
-        found_by: what found the kept plan: "networks" if it followed an agent's lead, else the name of a
-            searcher of the core.
+        found_by: what found the kept plan: "networks" if it followed an agent's lead, "chains" for greedy
+            search with chains, else the name of a searcher.
         expansions: graphs whose substitutions were listed.
         candidates: graphs that were priced.
         is_exhausted: whether nothing was left to try; otherwise a budget or its patience ended it.

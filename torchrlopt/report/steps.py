@@ -96,5 +96,4 @@ def grouped(steps: Iterable[ReportStep]) -> list[StepGroup]:
 
 def meaning_of(family: str) -> str:
     """Return a key of `_MEANINGS`, or `_OTHER`."""
-    plain = family.removeprefix("generated_")
-    return next((meaning for meaning, families in _MEANINGS.items() if plain in families), _OTHER)
+    return next((meaning for meaning, families in _MEANINGS.items() if family in families), _OTHER)

@@ -11,10 +11,7 @@ import dataclasses
 import torch
 
 from torchrlopt import _C
-from torchrlopt.agent.checkpoint import new_controller
-from torchrlopt.agent.networks.candidate_controller import CandidateController, ControllerConfig
 from torchrlopt.agent.observation import Schema
-from torchrlopt.agent.rollout import Rollout
 from torchrlopt.substitutions import load_library
 from training.collectors import worker
 from training.collectors.worker import packed, state_from, unpacked
@@ -24,6 +21,8 @@ from training.episodes.answers import Answers
 from training.episodes.play import CandidateChooser, Key, play_group
 from training.episodes.random_keys import Purpose, generator
 from training.episodes.searched_play import play_searched
+from training.networks.candidate_controller import CandidateController, ControllerConfig, new_controller
+from training.rollout import Rollout
 
 
 def controller_config(config: Config) -> ControllerConfig:

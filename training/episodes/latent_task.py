@@ -10,12 +10,8 @@ import torch
 from torch import Tensor
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.candidate_controller import Decision, Draw
-from torchrlopt.agent.networks.two_stage_controller import LatentState
+from torchrlopt.agent.networks.actions import Choices, Draw, LatentState
 from torchrlopt.agent.observation import Observation, Schema
-from torchrlopt.agent.rollout import Rollout
-from torchrlopt.agent.world.latent_controller import Choices, LatentConfig, LatentController
-from torchrlopt.agent.world.sequences import Sequences
 from torchrlopt.substitutions import load_library
 from training.collectors.worker import state_from
 from training.config import Config
@@ -23,6 +19,10 @@ from training.device.prices import Prices, cost_of
 from training.episodes.answers import Answers
 from training.episodes.play import Key, play_group
 from training.learning.world_data import UniformPolicy, sequences
+from training.networks.candidate_controller import Decision
+from training.rollout import Rollout
+from training.world.latent_controller import LatentConfig, LatentController
+from training.world.sequences import Sequences
 
 #: Who plays the groups of a key: the policy; the uniform policy, encoded by the networks; or the uniform
 #: policy before the networks exist, with raw observations as states.

@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.candidate_controller import CandidateController, Decision, Draw, no_noise
+from torchrlopt.agent.networks.actions import Draw, no_noise
 from torchrlopt.agent.observation import Observation, observe
-from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.env import OUTCOMES, REWARDS
 from training.config import Config
 from training.episodes.answers import Answers, MeasuredEnv
 from training.episodes.random_keys import Purpose, generator, gumbel, torch_seed
 from training.episodes.search_teacher import best_steps
 from training.graphs.samplers import draw_sample, entropy_on
+from training.networks.candidate_controller import CandidateController, Decision
+from training.rollout import Rollout, RolloutBuilder
 from training.samplers import Place
 
 MAX_WALK = 8

@@ -10,7 +10,7 @@ import torch
 from numpy.random import Generator, Philox, SeedSequence
 from torch import Tensor
 
-from torchrlopt.agent.networks.candidate_controller import Draw
+from torchrlopt.agent.networks.actions import Draw
 
 
 class Purpose(enum.IntEnum):

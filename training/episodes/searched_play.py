@@ -10,21 +10,16 @@ import torch
 from torch import Tensor
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.candidate_controller import (
-    action_groups,
-    action_rows,
-    join_actions,
-    no_noise,
-    split_actions,
-)
+from torchrlopt.agent.networks.actions import no_noise
 from torchrlopt.agent.observation import Observation, observe
-from torchrlopt.agent.rollout import Rollout, RolloutBuilder
 from torchrlopt.env import OUTCOMES
 from training.config import Config
 from training.episodes.play import CandidateChooser, Key, draw_graph, draw_start
 from training.episodes.random_keys import Purpose, generator, torch_seed
 from training.episodes.search_teacher import iterated_steps
 from training.episodes.tree_search import Floats, TreeSearch, slots_for
+from training.networks.candidate_controller import action_groups, action_rows, join_actions, split_actions
+from training.rollout import Rollout, RolloutBuilder
 
 #: Share of the step probabilities in the search that is uniform: otherwise a network may be so confident that
 #: no search result can outweigh it.

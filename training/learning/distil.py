@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import torch
 
-from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.observation import Observation
-from torchrlopt.agent.rollout import Rollout
 from training.config import Config
 from training.learning.lessons import lesson_batches
 from training.learning.ppo import descend, mean_of
+from training.networks.candidate_controller import CandidateController
+from training.rollout import Rollout
 
 MIN_GAIN = 1e-6
 STEP_PRICE = 1e-5  # tie-break: of two episodes with nearly the same gain, prefer the shorter one

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from torchrlopt.agent.networks.actions import Choices
 from torchrlopt.agent.networks.encoder import mlp
-from torchrlopt.agent.networks.ragged import segment_max
 from torchrlopt.agent.observation import Observation, collate
-from torchrlopt.agent.rollout import Rollout
-from torchrlopt.agent.world.latent_controller import Choices
 from torchrlopt.errors import OptionsError
 from training.config import Config
 from training.learning.ppo import descend, mean_of, minibatches
+from training.networks.ragged import segment_max
+from training.rollout import Rollout
 
 ENCODER_EPOCHS = 6
 

@@ -12,16 +12,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchrlopt.agent.networks.candidate_controller import (
-    CandidateController,
-    join_actions,
-    split_actions,
-)
 from torchrlopt.agent.observation import Observation
 from training.config import Config
 from training.episodes.searched_play import SearchedRollout
 from training.learning.lessons import lesson_batches
 from training.learning.ppo import descend, mean_of
+from training.networks.candidate_controller import CandidateController, join_actions, split_actions
 
 TOLERANCE = 1e-6
 

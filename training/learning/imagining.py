@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.candidate_controller import Policy
-from torchrlopt.agent.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
 from torchrlopt.agent.observation import Schema
-from torchrlopt.agent.rollout import Rollout
-from torchrlopt.agent.world.latent_controller import LatentController
-from torchrlopt.agent.world.world_model import WorldModel
-from torchrlopt.agent.world.world_state import WorldState
 from training.config import Config
 from training.episodes.random_keys import gumbel_of
+from training.networks.candidate_controller import Policy
+from training.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
+from training.rollout import Rollout
+from training.world.latent_controller import LatentController
+from training.world.world_model import WorldModel
+from training.world.world_state import WorldState
 
 MODEL_LEARNING_RATE = 1e-3  # of the world model; that of the policy is `Config.learning_rate`
 

@@ -8,10 +8,10 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.agent.observation import Observation
 from training.config import Config
 from training.learning.ppo import minibatches
+from training.networks.candidate_controller import CandidateController
 
 
 class Taught(Protocol):

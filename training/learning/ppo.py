@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchrlopt.agent.networks.candidate_controller import Policy
-from torchrlopt.agent.rollout import Rollout
 from training.config import Config
+from training.networks.candidate_controller import Policy
+from training.rollout import Rollout
 
 RATIO_TOLERANCE = 1e-5
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchrlopt.agent.networks.candidate_controller import Decision, Draw
-from torchrlopt.agent.networks.two_stage_controller import MAX_LOCATIONS, LatentState
-from torchrlopt.agent.rollout import Rollout
-from torchrlopt.agent.world.latent_controller import LatentChooser
-from torchrlopt.agent.world.sequences import Sequences
+from torchrlopt.agent.networks.actions import MAX_LOCATIONS, Draw, LatentState
+from training.networks.candidate_controller import Decision
+from training.rollout import Rollout
+from training.world.latent_controller import LatentChooser
+from training.world.sequences import Sequences
 
 
 class UniformPolicy(nn.Module):

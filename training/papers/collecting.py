@@ -17,13 +17,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from torchrlopt.agent.networks.candidate_controller import CandidateController
 from torchrlopt.substitutions import load_library
 from training.collectors import collector
 from training.collectors.data_hash import data_hash
 from training.config import Config
 from training.device.prices import cost_of, typical_prices
 from training.episodes.play import CandidateChooser, Key, play_group
+from training.networks.candidate_controller import CandidateController
 from training.papers.experiment import Data, Experiment, Results, Runs, Shown, bars, frame, lines, recorded
 from training.papers.runner import Result, Run, Scale, Work, Workplace, kind, new_processes, priced, versions
 from training.papers.stats import compared, mean_text

@@ -109,7 +109,7 @@ def library(name: str) -> _C.Library:
         return load_library()
     if name != TASO:
         raise ValueError(f"no library {name!r}; one of: {', '.join(LIBRARIES)}")
-    everything = _C.Library(library_text(with_generated=False))
+    everything = _C.Library(library_text())
     wanted = (*BUILT_IN, *NORMAL_FORMS)
     ours = subset_of(everything, [each for each in everything.names if each.removesuffix("_no_b") in wanted])
     texts = [f"# family: {ours.family(each)}\n{ours.text(each)}\n" for each in ours.names]

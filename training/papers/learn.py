@@ -18,14 +18,15 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Normal
 
-from torchrlopt.agent.networks.candidate_controller import Decision, Draw
-from torchrlopt.agent.rollout import Rollout
+from torchrlopt.agent.networks.actions import Draw
 from training.collectors.collector import AUTO, Collector
 from training.collectors.data_hash import data_hash
 from training.collectors.worker import state_from, state_of
 from training.config import Config
 from training.episodes.random_keys import Purpose, generator, normal, torch_seed
 from training.learning import ppo
+from training.networks.candidate_controller import Decision
+from training.rollout import Rollout
 from training.samplers import Place, draw_points
 
 POOL = 100  # random start states from which uncertainty sampling takes one

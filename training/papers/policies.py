@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from torchrlopt import _C
-from torchrlopt.agent.networks.candidate_controller import Decision, Draw
+from torchrlopt.agent.networks.actions import Draw
 from torchrlopt.agent.observation import Observation
-from torchrlopt.agent.rollout import Rollout
 from torchrlopt.env import OUTCOMES
 from torchrlopt.substitutions import load_library
 from training.config import Config
@@ -23,11 +22,13 @@ from training.dream_trainer import DreamTrainer
 from training.episodes.play import CandidateChooser, Key, play
 from training.episodes.random_keys import Purpose, torch_seed
 from training.learning.world_data import sequences
+from training.networks.candidate_controller import Decision
 from training.papers.graphs import graph_of
 from training.papers.runner import (
     Result,
 )
 from training.real_trainer import RealTrainer
+from training.rollout import Rollout
 from training.scores.world_model_scores import episode_gains
 from training.trainer import read_log
 

@@ -13,7 +13,6 @@ import torch
 
 from torchrlopt import _C, searcher_table
 from torchrlopt.agent import catalogue
-from torchrlopt.agent.networks.two_stage_controller import TwoStageController
 from torchrlopt.machine.profiling import run_times, trace
 from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import graph_hash
@@ -24,6 +23,7 @@ from training.dream_trainer import DreamTrainer
 from training.episodes.random_keys import Purpose, torch_seed
 from training.learning import ppo
 from training.learning.world_data import sequences
+from training.networks.two_stage_controller import TwoStageController
 from training.papers.experiment import Runs
 from training.papers.graphs import bert, graph_of, module_of, trained_on
 from training.papers.policies import DRAWN, Steps, UniformCandidates, evaluated, gain_of, played

@@ -1,4 +1,4 @@
-"""Scores a controller on graphs that training never saw, against greedy, beam search and a random network."""
+"""Scores searchers on graphs that training never saw, against greedy, beam search and others of the core."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 from torchrlopt import _C
-from torchrlopt.agent.checkpoint import Agent, Controller, random_control
-from torchrlopt.agent.networks.candidate_controller import CandidateController
-from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.options import SearchOptions
 from torchrlopt.plan import search
 from training.episodes.random_keys import Purpose
@@ -68,18 +65,6 @@ def known_graph(number: int, seed: int = 0) -> Sample:
 def held_out_graphs(count: int, seed: int = 0) -> list[Sample]:
     """The first graphs of the held-out split."""
     return [held_out_graph(number, seed) for number in range(count)]
-
-
-def searchers_of(controller: Controller, library: _C.Library, seed: int = 0) -> dict[str, search.Searcher]:
-    """The agent and its control: the same search with a random network.
-
-    An agent that plays in a world model has no control.
-    """
-    agent = Agent(controller.eval(), {})
-    if not isinstance(controller, CandidateController):
-        return {"agent": AgentSearcher(agent)}
-    control = random_control(agent, library, seed)
-    return {"agent": AgentSearcher(agent), "random_network": AgentSearcher(control, "random_network")}
 
 
 def plans_of(

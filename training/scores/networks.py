@@ -1,8 +1,9 @@
-"""The value of networks, in the agent's search and alone, on held-out graphs.
+"""The value of networks that rate candidates, in the agent's search and alone, on held-out graphs.
 
-    python -m training.scores.networks plan runs/gumbel/agent.safetensors --graphs 40 --seed 3
+    python -m training.scores.networks runs/plan/networks.safetensors --graphs 40 --seed 3
 
-compares shipped rows and checkpoints with random weights, and with the same search without a network.
+compares checkpoints of the rows "mf", "plan" and "gumbel" with random weights, and with the same search
+without a network.
 """
 
 from __future__ import annotations
@@ -17,21 +18,19 @@ from rich.table import Table
 from scipy import stats
 
 from baselines.search import limits_of_steps
-from baselines.shared.controls import CostGuide
 from torchrlopt import _C
-from torchrlopt.agent import catalogue, checkpoint
-from torchrlopt.agent.checkpoint import Agent, random_control
-from torchrlopt.agent.networks.candidate_controller import CandidateController, no_noise
+from torchrlopt.agent.networks.actions import no_noise
 from torchrlopt.agent.observation import observe
-from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.env import OUTCOMES
 from torchrlopt.errors import AgentError
 from torchrlopt.machine.cost import cost_model
 from torchrlopt.options import SearchOptions
-from torchrlopt.searcher_table import agent_names
 from torchrlopt.substitutions import load_library
+from training import checkpoints
+from training.networks.candidate_controller import CandidateController, Guide
 from training.progress import progress_bar
 from training.scores.evaluate import MAX_BUDGET_MS, held_out_graph
+from training.search.guided_searcher import BeamSearcher, CostGuide, random_control
 
 REFERENCE_STEPS = 8000
 REFERENCE_SEEDS = (1, 2)
@@ -39,7 +38,7 @@ MAX_STEPS = 60  # of an episode that a network plays without a search
 
 
 def main(
-    agents: Annotated[list[str], typer.Argument(help="Rows of the package, or files of agents.")],
+    files: Annotated[list[Path], typer.Argument(help="Checkpoints of networks that rate candidates.")],
     graphs: Annotated[int, typer.Option(min=1, help="How many graphs.")] = 40,
     seed: Annotated[int, typer.Option(min=0, help="Of the graphs.")] = 0,
     steps: Annotated[str, typer.Option(help="Limits of expansions, separated by commas.")] = "150,600,2000",
@@ -48,34 +47,34 @@ def main(
     """Print how far costs are above those of iterated local search, as geometric means in %."""
     library, cost = load_library(primitives_only=primitives_only), cost_model("eager", threads=1)
     samples = [held_out_graph(number, seed).graph for number in range(graphs)]
-    guides = {name: _agent(name, library) for name in agents}
-    guides["random"] = random_control(guides[agents[0]], library, 0)
+    networks = {str(path): _networks(path, library) for path in files}
+    networks["random"] = random_control(networks[str(files[0])], library, 0)
     limits = limits_of_steps(steps)
     table = Table("network", "alone", *(f"{limit} expansions" for limit in limits))
     with progress_bar() as progress:
-        bar = progress.add_task("reference", total=2 + len(guides))
+        bar = progress.add_task("reference", total=2 + len(networks))
         reference = [_reference_us(graph, library, cost) for graph in samples]
-        for name, agent in {**guides, "none": Agent(CostGuide(len(library)), {})}.items():
+        guides: dict[str, Guide] = {**networks, "none": CostGuide(len(library))}
+        for name, guide in guides.items():
             progress.update(bar, advance=1, description=name)
-            alone = [] if name == "none" else [_alone_us(agent, graph, library, cost) for graph in samples]
+            alone = [_alone_us(networks[name], graph, library, cost) for graph in samples if name in networks]
             row = [_above(alone, reference) if alone else ""]
             for limit in limits:
-                searched = [_searched_us(agent, graph, library, cost, limit) for graph in samples]
+                searched = [_searched_us(guide, graph, library, cost, limit) for graph in samples]
                 row.append(_above(searched, reference))
             table.add_row(name, *row)
         progress.advance(bar)
     Console().print(table)
 
 
-def _agent(name: str, library: _C.Library) -> Agent:
-    path = catalogue.FOLDER / f"{name}.safetensors" if name in agent_names() else Path(name)
+def _networks(path: Path, library: _C.Library) -> CandidateController:
     try:
-        agent = checkpoint.load(path, library)
+        network, _ = checkpoints.load(path, library)
     except AgentError as error:
         raise typer.BadParameter(str(error)) from error
-    if not isinstance(agent.controller, CandidateController):
-        raise typer.BadParameter(f"{name} plays in a world model, not in a search")
-    return agent
+    if not isinstance(network, CandidateController):
+        raise typer.BadParameter(f"{path} rates no candidates")
+    return network
 
 
 def _above(costs_us: list[float], reference_us: list[float]) -> str:
@@ -90,10 +89,10 @@ def _reference_us(graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> f
     return min(float(each["cost_after_us"]) for each in found)
 
 
-def _alone_us(agent: Agent, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> float:
+def _alone_us(
+    controller: CandidateController, graph: _C.Graph, library: _C.Library, cost: _C.CostModel
+) -> float:
     """Cost after taking the likeliest step each time, until the likeliest step is to stop."""
-    controller = agent.controller
-    assert isinstance(controller, CandidateController)
     env = _C.VecRewriteEnv([graph], library, cost, max_steps=MAX_STEPS)
     env.reset([0], [{}])
     outcome = env.outcomes()[0]
@@ -103,9 +102,9 @@ def _alone_us(agent: Agent, graph: _C.Graph, library: _C.Library, cost: _C.CostM
     return float(outcome[OUTCOMES["best_us"]])
 
 
-def _searched_us(agent: Agent, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, limit: int) -> float:
+def _searched_us(guide: Guide, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, limit: int) -> float:
     options = SearchOptions(searcher="beam", budget_ms=MAX_BUDGET_MS, budget_steps=limit)
-    return AgentSearcher(agent).search(graph, library, cost, options).cost_after_ms * 1000
+    return BeamSearcher(guide).search(graph, library, cost, options).cost_after_ms * 1000
 
 
 if __name__ == "__main__":

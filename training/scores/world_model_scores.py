@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from torchrlopt import _C
-from torchrlopt.agent.rollout import Rollout
-from torchrlopt.agent.world.latent_controller import LatentController
-from torchrlopt.agent.world.mixture_model import LOG_SIGMA
-from torchrlopt.agent.world.sequences import Sequences
-from torchrlopt.agent.world.world_model import WorldModel
 from training.config import Config
 from training.episodes.play import Key, play_group
 from training.episodes.random_keys import Purpose, torch_seed
 from training.learning.world_data import join, sequences
+from training.rollout import Rollout
+from training.world.latent_controller import LatentController
+from training.world.mixture_model import LOG_SIGMA
+from training.world.sequences import Sequences
+from training.world.world_model import WorldModel
 
 
 @torch.no_grad()

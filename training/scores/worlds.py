@@ -1,13 +1,14 @@
 """Compares world models with the baseline prediction that a step does not change what is legal.
 
-    python -m training.scores.worlds --graphs 40
+    python -m training.scores.worlds runs/wm runs/wm_plus --graphs 40
 
-scores the shipped ones on their controllers' own episodes, on graphs that training never saw.
+scores those of finished runs on their controllers' own episodes, on graphs that training never saw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -15,22 +16,21 @@ import typer
 from rich.console import Console
 
 from torchrlopt import _C
-from torchrlopt.agent import catalogue, checkpoint
-from torchrlopt.agent.world.latent_controller import LatentController
-from torchrlopt.options import SearchOptions
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import cost_of, typical_prices
+from training.dream_trainer import DreamTrainer
 from training.scores.evaluate import held_out_graphs, known_graph
 from training.scores.world_model_scores import held_out_scores
+from training.trainer import STATE
+from training.world.latent_controller import MODELS, LatentController
 
 BY_CONSTRUCTION = (
     "The Pearson correlation of rewards is 1.000 by construction and shows nothing: what a step saves is "
     "among the features of a candidate, so the reward of a real step is arithmetic."
 )
-_ROWS = ("wm", "wm_plus")
 _COLUMNS = (
-    "row", "graphs", "improvement foretold", "real", "reward of a step, Pearson", "legal after it, F1",
+    "row", "graphs", "improvement predicted", "real", "reward of a step, Pearson", "legal after it, F1",
     "F1 if nothing changed",
 )  # fmt: skip
 
@@ -70,15 +70,20 @@ def table_of_worlds(by_row: Mapping[str, Foretold]) -> list[str]:
     return lines
 
 
-def main(graphs: Annotated[int, typer.Option(min=1, help="From each place.")] = 40) -> None:
-    """Score the shipped world models."""
+def main(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs with a world model.")],
+    graphs: Annotated[int, typer.Option(min=1, help="From each place.")] = 40,
+) -> None:
+    """Score the world models of runs."""
     torch.set_num_threads(1)
-    library, cost = load_library(), cost_of(typical_prices())
+    library, prices = load_library(), typical_prices()
     found = {}
-    for row in _ROWS:
-        agent = checkpoint.load(catalogue.path_of(SearchOptions(searcher=row)), library)
-        assert isinstance(agent.controller, LatentController)
-        found[row] = foretold(agent.controller, library, cost, Config.of_row(row), graphs)
+    for folder in runs:
+        config = Config.from_json(torch.load(folder / STATE, weights_only=True)["config"])
+        if config.row not in MODELS:
+            raise typer.BadParameter(f"{folder}: row {config.row} has no world model")
+        trainer = DreamTrainer(config, folder, resume=True, prices=prices)
+        found[config.row] = foretold(trainer.controller, library, cost_of(prices), config, graphs)
     console = Console()
     for line in (*table_of_worlds(found), "", BY_CONSTRUCTION):
         console.print(line, soft_wrap=True, highlight=False)

@@ -7,7 +7,6 @@ namespace rlopt {
 
 void bind_reference(py::module_& m);
 void bind_verify(py::module_& m);
-void bind_enumerate(py::module_& m);
 void bind_speed(py::module_& m);
 
 }  // namespace rlopt

@@ -1,12 +1,11 @@
-// The module torchrlopt._tools: generates and checks substitutions; the product does not load it.
+// The module torchrlopt._tools: checks substitutions; the product does not load it.
 #include "tools/bindings/bind.h"
 
 PYBIND11_MODULE(_tools, m) {
-  m.doc() = "Reference interpreter, checker of substitutions and their generator.";
+  m.doc() = "Reference interpreter and checker of substitutions.";
   rlopt::py::module_::import("torchrlopt._C");  // it uses the types Graph, Library and CostModel
   rlopt::translate_errors();
   rlopt::bind_reference(m);
   rlopt::bind_verify(m);
-  rlopt::bind_enumerate(m);
   rlopt::bind_speed(m);
 }

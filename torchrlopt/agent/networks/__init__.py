@@ -1,1 +1,1 @@
-"""The networks: encoders of graphs and substitutions, policy and value heads."""
+"""The networks of the agent: an encoder of graphs, a memory of the episode, and a policy."""

@@ -1,4 +1,4 @@
-"""Search by sampled episodes: a latent policy plays its likeliest episode, then samples others."""
+"""Search by sampled episodes: the policy plays its likeliest episode, then samples others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from torchrlopt import _C
+from torchrlopt.agent.networks.agent_network import AgentNetwork, Player
 from torchrlopt.agent.observation import observe_in_place
 from torchrlopt.agent.search.explorer import Explorer, Found, Steps
-from torchrlopt.agent.world.latent_controller import LatentController
 from torchrlopt.env import OUTCOMES
 from torchrlopt.machine.contention import own_time
 from torchrlopt.options import SearchOptions
@@ -22,7 +22,7 @@ class DrawnEpisodes(Explorer):
     """Plays `beam_width` episodes in parallel, repeatedly.
 
     Args:
-        controller: the networks.
+        network: the networks.
         graph: the graph to optimise.
         library: the substitutions.
         cost: the cost model.
@@ -31,18 +31,18 @@ class DrawnEpisodes(Explorer):
 
     def __init__(
         self,
-        controller: LatentController,
+        network: AgentNetwork,
         graph: _C.Graph,
         library: _C.Library,
         cost: _C.CostModel,
         options: SearchOptions,
     ) -> None:
-        self._controller = controller
-        self._rows = controller.rows_of(library.names)
+        self._network = network
+        self._rows = network.rows_of(library.names)
         self._width = options.beam_width
         self._generator = torch.Generator().manual_seed(options.seed)
         super().__init__(
-            graph, library, cost, options, num_envs=self._width, has_macros=controller.config.has_macros
+            graph, library, cost, options, num_envs=self._width, has_macros=network.config.has_macros
         )
 
     def explore(self, plan: Steps, found: Found, deadline: float) -> list[int]:
@@ -65,7 +65,7 @@ class DrawnEpisodes(Explorer):
 
     def _play(self, found: Found, deadline: float, is_first: bool) -> None:
         """Play one round of episodes, to their ends or until the budget is used up."""
-        chooser = self._controller.chooser(rows=self._rows)
+        player = Player(self._network, self._rows)
         self._note(found)
         for _ in range(MAX_LENGTH):
             outcomes = self._env.outcomes()
@@ -75,7 +75,7 @@ class DrawnEpisodes(Explorer):
             seen = observe_in_place(self._observer)
             found.expansions += int((~is_done).sum())
             found.candidates += len(seen.candidates)
-            self._env.step(chooser.choose(seen, lambda sizes: self._noise(sizes, is_first))[2].tolist())
+            self._env.step(player.choose(seen, lambda sizes: self._noise(sizes, is_first)).tolist())
             self._note(found)
 
     def _noise(self, sizes: Sequence[int], is_first: bool) -> Tensor:

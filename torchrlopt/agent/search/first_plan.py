@@ -19,8 +19,8 @@ from torchrlopt.plan.search import Plan
 #: Multiple of the budget that greedy search may take: on a busy machine, the same steps take up to twice the
 #: time, and a plan that was cut short cost up to 1.5 times as much (mobileone_s0).
 GREEDY_BUDGETS = 3.0
-#: Fraction of the budget left by greedy with chains, for iterated local search of the parts and the whole.
-PARTS_SHARE = 0.7
+#: Fraction of the budget left by greedy with chains, for iterated local search.
+LOCAL_SHARE = 0.7
 #: Early stopping of iterated local search: expansions without improvement, per second of budget.
 PATIENCE = 4000
 
@@ -43,7 +43,7 @@ def first_plan(
     best = greedy_plan(graph, library, cost, options)
     # Chains terminate by themselves and may use the whole budget: otherwise the result could cost more than
     # that of "chains" in the same time.
-    for name, share in (("chains", 1.0), ("parts", PARTS_SHARE)):
+    for name, share in (("chains", 1.0), ("local", LOCAL_SHARE)):
         left = left_of(options, begin, best.expansions, share)
         if left is None:
             break
@@ -117,5 +117,4 @@ def _classic(
     patience: int = 0,
     first: Sequence[tuple[str, int]] = (),
 ) -> Plan:
-    searcher = search.ClassicSearcher(patience, first)
-    return searcher.search(graph, library, cost, options.with_searcher(name))
+    return search.ClassicSearcher(name, patience, first).search(graph, library, cost, options)

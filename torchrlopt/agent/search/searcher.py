@@ -1,24 +1,18 @@
-"""Agent-guided search: an initial plan by the core, then explorations guided by the networks.
-
-Each exploration is twice as wide as the previous one and may start from the best plan so far.
-"""
+"""The agent's search: an initial plan by the core, then episodes that the networks play from it."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-import itertools
 import logging
-from collections.abc import Sequence
 
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent
-from torchrlopt.agent.latency import parts_of
+from torchrlopt.agent.latency import LatencyModel, parts_of
 from torchrlopt.agent.search.drawn_episodes import DrawnEpisodes
-from torchrlopt.agent.search.explorer import Explorer, Found
+from torchrlopt.agent.search.explorer import Found
 from torchrlopt.agent.search.first_plan import first_plan, greedy_plan, with_beam
-from torchrlopt.agent.search.guided_beam import GuidedBeam
 from torchrlopt.agent.undisturbed_torch import undisturbed_torch
-from torchrlopt.agent.world.latent_controller import LatentController
 from torchrlopt.machine.contention import own_time
 from torchrlopt.options import SearchOptions
 from torchrlopt.plan import search
@@ -29,32 +23,42 @@ logger = logging.getLogger("torchrlopt")
 #: Early stopping: network expansions without improvement, per second of budget. On 24 held-out graphs, three
 #: times as many found nothing more.
 PATIENCE = 80
-FIRST_WIDTH = 1  # with a small budget, only a narrow search reaches the end of a long plan
-MAX_WIDTH = 64
-#: Weight of the predicted further improvement relative to the likelihood of the steps, alternating between
-#: explorations. The larger weight makes the search deviate from steps that the policy is confident but wrong
-#: about.
-VALUE_WEIGHTS = (20.0, 60.0)
+#: Episodes that the networks play in parallel: from the graph, the end of the plan, and its middle.
+EPISODES = 4
 
 
-class AgentSearcher:
-    """See `torchrlopt.plan.search.Searcher`.
+class GuidedSearcher(abc.ABC):
+    """See `torchrlopt.plan.search.Searcher`. A subclass says how networks explore.
 
     Args:
-        agent: the networks; an untrained agent serves as a control.
         name: searcher name recorded in plans.
-        value_weights: see `VALUE_WEIGHTS`.
+        latency: chooses among the last few best plans; None takes the cheapest.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        name: str = "agent",
-        value_weights: Sequence[float] = VALUE_WEIGHTS,
-    ) -> None:
-        self._agent = agent
+    def __init__(self, name: str, latency: LatencyModel | None = None) -> None:
         self._name = name
-        self._value_weights = tuple(value_weights)
+        self._latency = latency
+
+    @abc.abstractmethod
+    def explore(
+        self,
+        graph: _C.Graph,
+        library: _C.Library,
+        cost: _C.CostModel,
+        options: SearchOptions,
+        first: Plan,
+        deadline: float,
+    ) -> Found:
+        """Improve a plan.
+
+        Args:
+            graph: the graph to optimise.
+            library: the substitutions.
+            cost: the cost model.
+            options: as given to `search`.
+            first: the initial plan; its expansions count.
+            deadline: `own_time()` at the end.
+        """
 
     def search(
         self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions
@@ -68,7 +72,7 @@ class AgentSearcher:
         first = first_plan(begin, graph, library, cost, options)
         try:
             with undisturbed_torch():
-                found = self._explore(graph, library, cost, options, first, deadline)
+                found = self.explore(graph, library, cost, options, first, deadline)
                 self._choose(found, graph, library, cost)
             is_first = found.steps == list(first.steps)
             best = first if is_first else _plan_of(found, graph, library, cost)
@@ -90,7 +94,7 @@ class AgentSearcher:
 
     def _choose(self, found: Found, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> None:
         """Choose the plan with the lowest predicted latency among the last few best plans."""
-        latency = self._agent.latency
+        latency = self._latency
         if latency is None or not found.earlier:
             return
         plans = [*found.earlier, (found.cost_us, found.steps)]
@@ -101,7 +105,20 @@ class AgentSearcher:
         fastest = min(range(len(plans)), key=lambda i: (expected[i], -i))
         found.cost_us, found.steps = plans[fastest]
 
-    def _explore(
+
+class AgentSearcher(GuidedSearcher):
+    """The agent's search.
+
+    Args:
+        agent: the networks; an untrained agent serves as a control.
+        name: searcher name recorded in plans.
+    """
+
+    def __init__(self, agent: Agent, name: str = "agent") -> None:
+        super().__init__(name, agent.latency)
+        self._network = agent.network
+
+    def explore(
         self,
         graph: _C.Graph,
         library: _C.Library,
@@ -110,43 +127,30 @@ class AgentSearcher:
         first: Plan,
         deadline: float,
     ) -> Found:
-        """Run successive explorations, each twice as wide and from the best plan so far."""
+        """See `GuidedSearcher`: play episodes from the graph and from the plan's end and middle."""
         best = Found(first.cost_after_ms * 1000, list(first.steps))
-        left_steps = options.budget_steps - first.expansions
-        patience = max(1, round(PATIENCE * options.budget_ms / 1000))
-        own = dataclasses.replace(options.with_searcher("greedy"), beam_width=FIRST_WIDTH)
-        weights = itertools.cycle(self._value_weights)
-        while own.beam_width <= MAX_WIDTH:
-            is_out = own_time() >= deadline or (options.budget_steps > 0 and left_steps <= 0)
-            if is_out or best.idle >= patience:
-                best.is_exhausted = False
-                break
-            own = dataclasses.replace(own, budget_steps=left_steps if options.budget_steps else 0)
-            found = self._explorer(graph, library, cost, own, next(weights)).run(best, deadline, patience)
-            best.note(found.cost_us, found.steps)
-            best.gained_at = best.expansions + found.gained_at
-            best.curve.append((own_time(), best.cost_us / 1000))
-            best.expansions += found.expansions
-            best.candidates += found.candidates
-            best.is_exhausted, best.is_cut = found.is_exhausted, found.is_cut
-            left_steps -= found.expansions
-            if not found.is_exhausted or not found.is_cut:
-                break
-            own = dataclasses.replace(own, beam_width=2 * own.beam_width)
-        return best
+        left = left_steps(options, first)
+        if own_time() >= deadline or left is None:
+            return best
+        own = dataclasses.replace(options.with_searcher("greedy"), beam_width=EPISODES, budget_steps=left)
+        found = DrawnEpisodes(self._network, graph, library, cost, own).run(
+            best, deadline, patience_of(options)
+        )
+        found.curve.append((own_time(), found.cost_us / 1000))
+        return found
 
-    def _explorer(
-        self,
-        graph: _C.Graph,
-        library: _C.Library,
-        cost: _C.CostModel,
-        options: SearchOptions,
-        value_weight: float,
-    ) -> Explorer:
-        controller = self._agent.controller
-        if not isinstance(controller, LatentController):
-            return GuidedBeam(controller, graph, library, cost, options, value_weight)
-        return DrawnEpisodes(controller, graph, library, cost, options)
+
+def left_steps(options: SearchOptions, first: Plan) -> int | None:
+    """Return the expansions left after the initial plan, 0 if there is no limit, None if there are none."""
+    if options.budget_steps == 0:
+        return 0
+    left = options.budget_steps - first.expansions
+    return left if left > 0 else None
+
+
+def patience_of(options: SearchOptions) -> int:
+    """Return the number of expansions without improvement after which networks stop."""
+    return max(1, round(PATIENCE * options.budget_ms / 1000))
 
 
 class SearcherWithoutAgent:

@@ -36,7 +36,7 @@ app = typer.Typer(
 )
 app.add_typer(substitutions.app, name="substitutions")
 app.add_typer(cache.app, name="cache")
-agent = typer.Typer(no_args_is_help=True, help="The agents that lead the search.")
+agent = typer.Typer(no_args_is_help=True, help="The agent that guides the search.")
 app.add_typer(agent, name="agent")
 
 
@@ -59,7 +59,7 @@ def version() -> None:
 
 @app.command()
 def info(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
-    """Show versions, the executors that run here, how to install the others, agents and the cache directory.
+    """Show versions, the executors that run here, how to install others, the agent and the cache directory.
 
     Example: torchrlopt info --json
     """
@@ -71,16 +71,16 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 @agent.command("info")
 def agent_info(
-    name: Annotated[str, typer.Argument(help="A searcher that follows an agent, or a checkpoint.")] = "agent",
+    path: Annotated[Path | None, typer.Argument(help="A checkpoint; default: the agent in use.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all metadata as JSON.")] = False,
 ) -> None:
     """Show how an agent was made: its row, its training, and the versions it was trained with.
 
-    Example: torchrlopt agent info plan
+    Example: torchrlopt agent info runs/retrain/agent.safetensors
     """
     from torchrlopt.api.cli import installation  # heavy
 
-    found = installation.look_at_agent(name)
+    found = installation.look_at_agent(path)
     typer.echo(json.dumps(found, indent=2) if as_json else installation.render_agent(found))
 
 

@@ -16,7 +16,6 @@ from torchrlopt.api.cli.tables import two_columns
 from torchrlopt.executors import registry
 from torchrlopt.machine.device import describe
 from torchrlopt.options import SearchOptions
-from torchrlopt.searcher_table import agent_names
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.substitutions import load_library
 
@@ -25,27 +24,25 @@ _TOLD = ("file", "row", "kind", "hours", "updates", "real_steps", "hardware", "l
 
 
 def look() -> dict[str, Any]:
-    """Return versions, devices, executors and agents, as data."""
+    """Return versions, devices, executors and the agent, as data."""
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    names = load_library().names
     return {
         "torchrlopt": metadata.version("torchrlopt"),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": platform.platform(),
         "torch.compile finds the backend": "rlopt" in torch.compiler.list_backends(),
-        "substitutions": len(names),
-        "generated, off by default": len(load_library(with_generated=True).names) - len(names),
+        "substitutions": len(load_library()),
         "cache": str(default_directory()),
         "devices": {name: str(describe(torch.device(name))["name"]) for name in devices},
         "executors": {row.name: _executor(row, devices) for row in executor_table.ROWS},
-        "agents": {name: _agent(name) for name in agent_names()},
+        "agent": _agent(),
     }
 
 
 def render(found: Mapping[str, Any]) -> str:
     """Format the result of `look` as a table."""
-    parts = ("devices", "executors", "agents")
+    parts = ("devices", "executors")
     plain = [(name, value) for name, value in found.items() if name not in parts]
     return two_columns("torchrlopt info", plain, *(found[part].items() for part in parts))
 
@@ -64,14 +61,14 @@ def _executor(row: executor_table.ExecutorRow, devices: list[str]) -> str:
     )
 
 
-def _agent(searcher: str) -> str:
-    path = catalogue.path_of(SearchOptions(searcher=searcher))
+def _agent() -> str:
+    path = catalogue.path_of(SearchOptions())
     return str(path) if path.exists() else f"{path} is missing: greedy and beam search instead"
 
 
-def look_at_agent(agent: str) -> dict[str, str]:
-    """Return a checkpoint's metadata, by the name of a searcher, or a path."""
-    path = catalogue.path_of(SearchOptions(searcher=agent)) if agent in agent_names() else Path(agent)
+def look_at_agent(path: Path | None) -> dict[str, str]:
+    """Return the metadata of a checkpoint, or of the one that is used by default."""
+    path = path or catalogue.path_of(SearchOptions())
     return {"file": str(path), **checkpoint.load(path, load_library()).metadata}
 
 

@@ -18,7 +18,7 @@ from torchrlopt.errors import OptionsError
 from torchrlopt.plain_text import printable
 from torchrlopt.substitutions import fires, load_library
 from torchrlopt.substitutions.picture import draw
-from torchrlopt.substitutions.proof.records import axioms_hash, origin_of, read_record, state_of
+from torchrlopt.substitutions.proof.records import axioms_hash, read_record, state_of
 
 _PLAIN_WIDTH = 110
 
@@ -45,7 +45,6 @@ def rows(library: _C.Library) -> list[dict[str, Any]]:
         {
             "name": name,
             "family": library.family(name),
-            "origin": origin_of(name),
             "proof": state_of(library, name, axioms),
             "exact": library.is_exact(name),
             "fires": len(counts.get(name, ())),
@@ -60,14 +59,13 @@ def list_(
     proof: Annotated[
         str | None, typer.Option(help="Only these: proved, tested, assumed, stale or unchecked.")
     ] = None,
-    origin: Annotated[str | None, typer.Option(help="Only these: hand or generated.")] = None,
 ) -> None:
-    """List the substitutions: family, origin, how each was checked, on how many suite models it fires.
+    """List the substitutions: family, how each was checked, on how many suite models it fires.
 
     Example: torchrlopt substitutions list --family merge --json
     """
-    found = rows(load_library(allow_assumed=True, with_generated=True))
-    for key, wanted in (("family", family), ("proof", proof), ("origin", origin)):
+    found = rows(load_library(allow_assumed=True))
+    for key, wanted in (("family", family), ("proof", proof)):
         if wanted is None:
             continue
         known = sorted({row[key] for row in found} | _KNOWN[key])
@@ -82,7 +80,7 @@ def list_(
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return
-    table = Table("name", "family", "origin", "proof", "exact", "fires", box=None)
+    table = Table("name", "family", "proof", "exact", "fires", box=None)
     for row in found:
         table.add_row(*("yes" if v is True else "" if v is False else str(v) for v in row.values()))
     console = _console()
@@ -98,7 +96,6 @@ def list_(
 _KNOWN: dict[str, set[str]] = {
     "family": set(),
     "proof": {"proved", "tested", "assumed", "stale", "unchecked"},
-    "origin": {"hand", "generated"},
 }
 
 
@@ -111,7 +108,7 @@ def show(
 
     Example: torchrlopt substitutions show fuse_conv_relu --svg fuse_conv_relu.svg
     """
-    library = load_library(allow_assumed=True, with_generated=True)
+    library = load_library(allow_assumed=True)
     named(library, name)
     doc = library.doc(name)
     lines = [f"# {line}" for line in doc.splitlines()]
@@ -121,7 +118,6 @@ def show(
     models = fires().get(name, ())
     typer.echo("")
     typer.echo(f"family  {library.family(name)}")
-    typer.echo(f"origin  {origin_of(name)}")
     typer.echo(f"proof   {state_of(library, name, axioms_hash())}" + (f": {record}" if record else ""))
     typer.echo(f"exact   {'yes' if library.is_exact(name) else 'no'}")
     typer.echo(f"fires   {len(models)} models of the suite" + (f": {', '.join(models)}" if models else ""))
@@ -144,7 +140,7 @@ def explain(
 
     Example: torchrlopt substitutions explain fuse_conv_relu model.onnx
     """
-    library = load_library(allow_assumed=True, with_generated=True)
+    library = load_library(allow_assumed=True)
     named(library, name)
     graph = load_graph(model)
     if planned:

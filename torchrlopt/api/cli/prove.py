@@ -14,13 +14,11 @@ from torchrlopt.api.cli.library import named
 from torchrlopt.compile.progress import progress
 from torchrlopt.console import Console
 from torchrlopt.errors import OptionsError, SubstitutionError
-from torchrlopt.substitutions import file_text, generated_folder, library_files, library_text
-from torchrlopt.substitutions.generate.emit import drop
+from torchrlopt.substitutions import file_text, library_files, library_text
 from torchrlopt.substitutions.proof.layers import THOROUGH, Checked, Effort, check_texts, default_jobs
 from torchrlopt.substitutions.proof.records import (
     STATES,
     axioms_hash,
-    origin_of,
     state_of,
     texts_of,
     write_records,
@@ -65,10 +63,6 @@ def prove(
     stale: Annotated[
         bool, typer.Option("--stale", help="Only those without a record that fits: goes on after Ctrl-C.")
     ] = False,
-    prune: Annotated[
-        bool,
-        typer.Option("--prune", help="Take generated substitutions that are not proved out of the library."),
-    ] = False,
     thorough: Annotated[
         bool, typer.Option("--thorough", help="No proofs: 256 instances and 4 seeds each, in all contexts.")
     ] = False,
@@ -94,9 +88,6 @@ def prove(
                 write_records(path, {checked.name: checked.record})
 
     found = _run(text, chosen, effort, jobs, keep)
-    if prune and not thorough:
-        unproved = {each.name for each in found if each.record is None or each.record.method != "z3"}
-        drop(generated_folder(), {name for name in unproved if origin_of(name) == "generated"})
     _report(found, Console(stderr=False, soft_wrap=True), "tested" if thorough else "proved")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typer
 
-from torchrlopt.api.cli.generate import generate
 from torchrlopt.api.cli.library import explain, list_, show
 from torchrlopt.api.cli.prove import check, prove
 
@@ -14,4 +13,3 @@ app.command()(show)
 app.command()(explain)
 app.command()(check)
 app.command()(prove)
-app.command()(generate)

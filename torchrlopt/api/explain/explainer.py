@@ -119,7 +119,7 @@ class Explainer:
 
 def _priced(graph: _C.Graph, steps: Steps, prices: _C.CostModel) -> dict[str, Rewrite]:
     """Return what each substitution of a sequence of steps saves at these prices."""
-    library = load_library(with_generated=True)
+    library = load_library()
     found: dict[str, Rewrite] = {}
     before = prices.total(graph)["time_us"]
     for name, location in steps:

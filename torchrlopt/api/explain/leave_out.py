@@ -32,7 +32,7 @@ def left_out(job: Job, prices: _C.CostModel, report: Report, options: Options) -
     Raises:
         RlOptError: a graph cannot be built.
     """
-    library = load_library(with_generated=options.search.generated)
+    library = load_library()
     greedy = dataclasses.replace(options, search=options.search.with_searcher("greedy"))
     whole, whole_ms = _built(job, library, prices, greedy)
     found = []

@@ -20,7 +20,6 @@ from typing import Literal
 from torchrlopt import _C
 
 State = Literal["proved", "tested", "assumed", "stale", "unchecked"]
-Origin = Literal["hand", "generated"]
 
 #: What each method shows.
 STATES: Mapping[str, State] = {"z3": "proved", "evaluation": "tested", "assumed": "assumed"}
@@ -86,11 +85,6 @@ def state_of(library: _C.Library, name: str, axioms: str | None = None) -> State
     if record.method == "z3" and axioms is not None and record.detail("axioms") != axioms:
         return "stale"
     return STATES[record.method]
-
-
-def origin_of(name: str) -> Origin:
-    """Whether a person wrote the substitution or the generator found it."""
-    return "generated" if re.match(r"gen_[0-9a-f]{8}(_|$)", name) else "hand"
 
 
 def texts_of(library: _C.Library) -> dict[str, list[str]]:

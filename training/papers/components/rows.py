@@ -17,17 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchrlopt.agent.checkpoint import new_controller
-from torchrlopt.agent.networks.encoder import ENCODERS
-from torchrlopt.agent.networks.two_stage_controller import TwoStageController
+from torchrlopt.agent.networks.actions import KEPT_GLOBALS, kinds_of
 from torchrlopt.agent.observation import Schema
-from torchrlopt.agent.rollout import RolloutBuilder
-from torchrlopt.agent.world.latent_controller import (
-    KEPT_GLOBALS,
-    MODELS,
-    LatentController,
-    kinds_of,
-)
 from torchrlopt.substitutions import load_library
 from training.collectors.collector import Collector
 from training.config import Config
@@ -38,8 +29,13 @@ from training.graphs.samplers import NUM_PARAMETERS
 from training.learning.imagining import optimisers_of, rules_of
 from training.learning.pyg import with_meta_layers
 from training.learning.world_data import Replay
+from training.networks.candidate_controller import new_controller
+from training.networks.encoders import ENCODERS
+from training.networks.two_stage_controller import TwoStageController
 from training.papers.components.component import Array, Composition, Many, Space, Spec
 from training.real_trainer import new_networks
+from training.rollout import RolloutBuilder
+from training.world.latent_controller import MODELS, LatentController
 
 WEIGHTS = Array(("bytes",), "uint8")
 _columns = Schema.current()

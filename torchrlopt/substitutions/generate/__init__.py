@@ -1,1 +1,0 @@
-"""The generator of substitutions: enumerate, pair, test, prune, generalise, emit."""

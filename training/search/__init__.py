@@ -1,0 +1,1 @@
+"""Searches that only rows of training use."""
