@@ -29,11 +29,9 @@ def test_every_substitution_is_planted_and_nearly_all_fire_at_once() -> None:
     total = Total()
     for index in range(0, 8 * number, 8):  # none of them is compared bit for bit
         total.add(index, fuzzer.run(index))
-        if total.kinds.total() == 40:
-            break
-    assert total.kinds == Counter(right=40)
-    assert total.counts["began with what was planted"] >= 36
-    assert total.counts["steps"] >= 40 * 10
+    assert total.kinds == Counter(right=number)
+    assert total.counts["began with what was planted"] >= 0.9 * number
+    assert total.counts["steps"] >= 10 * number
 
 
 @pytest.mark.parametrize("name", WRONG.names)

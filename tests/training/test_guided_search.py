@@ -10,7 +10,7 @@ from tests.agent.agent_cases import COST, GRAPHS, LIBRARY, make_observation
 from tests.core.test_search import HILL
 from tests.core.test_search import LIBRARY as HILLS
 from torchrlopt import _C
-from torchrlopt.options import Options
+from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import ClassicSearcher, Plan, replay
 from training.networks.candidate_controller import new_controller
 from training.search.guided_beam import GuidedBeam
@@ -18,7 +18,7 @@ from training.search.guided_searcher import BeamSearcher, CostGuide, random_cont
 
 
 def run(graph: _C.Graph, library: _C.Library = LIBRARY, **changes: object) -> Plan:
-    given = Options.from_dict({"budget_ms": 60_000.0, "budget_steps": 40, **changes})
+    given = SearchOptions(**{"budget_ms": 60_000.0, "budget_steps": 40, **changes})
     plan = BeamSearcher(new_controller(library).eval()).search(graph, library, COST, given)
     replay(graph, library, plan).check()
     return plan
@@ -56,7 +56,7 @@ def test_a_longer_hill_is_crossed_by_the_networks() -> None:
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_never_worse_than_greedy(graph: _C.Graph) -> None:
-    given = Options(searcher="greedy", budget_ms=60_000.0, budget_steps=40)
+    given = SearchOptions(searcher="greedy", budget_ms=60_000.0, budget_steps=40)
     plan = run(graph)
     assert plan.cost_after_ms <= ClassicSearcher().search(graph, LIBRARY, COST, given).cost_after_ms
     assert plan.expansions > 1

@@ -222,8 +222,8 @@ def test_runs_of_other_rows_are_told_apart_as_before() -> None:
 
 def test_an_agent_that_no_searcher_follows_is_not_shipped(tmp_path: Path) -> None:
     RealTrainer(CONFIG, tmp_path / "run", prices=typical_prices()).save()
-    with pytest.raises(OptionsError, match=r"no searcher follows agents of this row.*gumbel"):
-        ship([tmp_path / "run"], tmp_path / "out", 1, 1)
+    with pytest.raises(OptionsError, match=r"no agents of this row.*gumbel"):
+        ship(tmp_path / "run", tmp_path / "out", 1, 1)
     assert not (tmp_path / "out").exists()
 
 
