@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
 from tests.e2e.models import QUICK, Branches, build
@@ -403,3 +404,60 @@ def test_a_verdict_under_autocast_is_for_calls_under_it(clock: Clock, runs: list
     assert runs == []
     assert fast(X).dtype is torch.float32
     assert len(runs) == 1
+
+
+def addition(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+class Switched(Branches):
+    """Dynamo finds no graph in calls that are not `full`."""
+
+    def forward(self, x: torch.Tensor, full: int = 0) -> torch.Tensor:
+        if not full:
+            plain: torch.Tensor = torch._dynamo.disable(addition)(x)
+            return plain
+        return super().forward(x)
+
+
+def test_a_call_that_gained_nothing_says_nothing_of_other_values() -> None:
+    fast = optimise(build(Switched), **QUICK)
+    with torch.no_grad():
+        fast(X, 0)
+        fast(X, 4)
+    assert fast.report.kept == "rewritten"
+
+
+class Adapter:
+    def __init__(self) -> None:
+        self.weight = torch.randn(16, 16, requires_grad=True)
+
+
+ADAPTER = Adapter()
+
+
+class Adapted(nn.Module):
+    """Reads a tensor that requires gradients, where neither we nor Dynamo look."""
+
+    @torch._dynamo.disable
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ ADAPTER.weight
+
+
+def test_a_model_without_a_graph_is_differentiated_as_ever() -> None:
+    fast = optimise(build(Adapted), **QUICK)
+    fast(X)
+    for _ in range(2):
+        assert fast(X).requires_grad
+
+
+def test_nested_tensors_and_sizes_of_a_trace_have_no_key() -> None:
+    model = build(nn.Identity)
+    fast = optimise(model, **QUICK)
+    nested = torch.nested.nested_tensor([torch.randn(3, 4), torch.randn(2, 4)])
+    with torch.no_grad():
+        for _ in range(2):
+            assert fast(nested) is nested
+            assert fast(X) is X
+        traced = make_fx(fast, tracing_mode="symbolic", _allow_non_fake_inputs=True)(X)
+        close(traced(X), X)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torchrlopt.api.trial import Trial
     from torchrlopt.judge.policy import Policy
 
-_MOST_KINDS = 1000
+_MOST_KEYS = 1000
 _NO_GRAPH = "Dynamo found no graph in the call, TORCH_LOGS=graph_breaks says why"
 
 
@@ -74,6 +74,7 @@ class Runner:
         self._is_fresh = True
         self._until_first_graph = ExitStack()
         self._runs_original_for: set[tuple[Any, ...]] = set()
+        self._gained_nothing_for: set[int] = set()
         self._untraceable: set[tuple[Any, ...]] = set()
         self._reads_elsewhere = self._loses_gradients = False
         self._trial: Trial | None = None
@@ -109,23 +110,21 @@ class Runner:
             return self.original.forward(*args, **kwargs)
         if type(self.original).forward is not self._forward:
             self._check_class()
-        if (
-            self._runs_original_for
-            and not torch.is_grad_enabled()
-            and _kind(args, kwargs) in self._runs_original_for
-        ):  # the original runs whatever else is true of the call
+        if not torch.is_grad_enabled() and self._has_gained_nothing(args, kwargs):
             return self.original.forward(*args, **kwargs)
         # A tracer must see the model's own operators.
         if self.original.training or is_traced() or is_differentiated(args, kwargs):
             return self.original.forward(*args, **kwargs)
         # If the original has to run, its results may be differentiated as usual.
         is_recorded = torch.is_grad_enabled()
-        if is_recorded and self._loses_gradients:
+        if is_recorded and (self._loses_gradients or self._has_no_graph):
             return self.original.forward(*args, **kwargs)
         if self._untraceable and _kind(args, kwargs) in self._untraceable:
             return self.original.forward(*args, **kwargs)
         is_unclear = is_recorded and (self._reads_elsewhere or has_unknown_objects(args, kwargs))
-        if self._runs_original_for and _kind(args, kwargs) in self._runs_original_for:
+        if self._has_gained_nothing(args, kwargs) or (
+            self._runs_original_for and _kind(args, kwargs) in self._runs_original_for
+        ):
             # Gradients are off, as for the rewritten graph, unless it might have refused to run.
             with torch.set_grad_enabled(is_unclear):
                 return self.original.forward(*args, **kwargs)
@@ -137,9 +136,30 @@ class Runner:
                 self._trial = None
         return self._call_compiled(args, kwargs)
 
+    @property
+    def _has_no_graph(self) -> bool:
+        """Whether Dynamo has found nothing to compile so far."""
+        return not (self._is_fresh or self.reports)
+
     def _has_gained(self) -> bool:
         """Whether any graph that was compiled so far runs rewritten; False if Dynamo found none."""
         return any(report.kept == "rewritten" for report in self.reports)
+
+    def _has_gained_nothing(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether an equal call has run without a rewritten graph: the original needs no guards around it."""
+        if not self._gained_nothing_for:
+            return False
+        key = _key(args, kwargs)
+        return key is not None and key in self._gained_nothing_for
+
+    def _note_no_gain(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Let equal calls run the original without Dynamo's guards.
+
+        If an attribute of the model then selects other code, that is not compiled any more.
+        """
+        key = _key(args, kwargs)
+        if key is not None and len(self._gained_nothing_for) < _MOST_KEYS:  # more hardly come back
+            self._gained_nothing_for.add(key)
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call the compiled code, which compiles if necessary."""
@@ -149,7 +169,7 @@ class Runner:
                     return self._call_first(args, kwargs)
                 outputs = self._compiled(*args, **kwargs)
             if not self._has_gained():
-                self._run_original_for(_kind(args, kwargs))
+                self._note_no_gain(args, kwargs)
             return outputs
         except RecordedError:  # nothing of the call has run
             self._first_call = FirstCall()  # drop the record of this call: it holds its inputs
@@ -189,7 +209,7 @@ class Runner:
 
             WARNINGS.warn(_NO_GRAPH, _NO_GRAPH)
         if not self._has_gained():
-            self._run_original_for(_kind(args, kwargs))
+            self._note_no_gain(args, kwargs)
         elif self.options.timing.measure:
             try:
                 (self._time_whole_call if is_over else self._start_trial)(args, kwargs)
@@ -199,16 +219,11 @@ class Runner:
                 self._give_up(error, _kind(args, kwargs))
         return outputs
 
-    def _run_original_for(self, kind: tuple[Any, ...]) -> None:
-        """Run the original, without Dynamo's guards around it, for calls of a kind."""
-        if len(self._runs_original_for) < _MOST_KINDS:  # more are sizes that hardly come back
-            self._runs_original_for.add(kind)
-
     def _give_up(self, error: Exception, kind: tuple[Any, ...]) -> None:
         """Run the original for calls of a kind, since it is not known which of the two is faster."""
         from torchrlopt.compile.fallback import keep_original  # heavy
 
-        self._run_original_for(kind)
+        self._runs_original_for.add(kind)
         for at, report in enumerate(self.reports):
             status = dataclasses.replace(report.status)  # other users of the graph continue with it
             keep_original(error, status)
@@ -238,7 +253,7 @@ class Runner:
         """Run the original for calls of a kind from now on; the first reports get the reason."""
         from torchrlopt.api import whole_call  # heavy
 
-        self._run_original_for(kind)
+        self._runs_original_for.add(kind)
         for at, report in enumerate(self.reports[:num_reports]):
             self.reports[at] = whole_call.with_original(report, timing, self._policy)
             self._save(self.reports[at])
@@ -281,22 +296,42 @@ def _lose_gradients(living: weakref.ref[Runner]) -> None:
 
 def _kind(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what determines the code that a call runs: autocast, sizes and types, flags and names."""
-    # Every call of a kept original comes here: type() is much quicker than isinstance() for a tensor.
-    parts: list[Any] = [autocast_state()]
-    parts += [(x.shape, x.dtype) if type(x) is torch.Tensor else _kind_of(x) for x in args]
-    if kwargs:
-        parts += [*kwargs, *map(_kind_of, kwargs.values())]
-    return tuple(parts)
+    return (autocast_state(), *map(_kind_of, args), *kwargs, *map(_kind_of, kwargs.values()))
 
 
 def _kind_of(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.shape, value.dtype
+        return value.shape, value.dtype, value.device
     if isinstance(value, (list, tuple)):
         return type(value), *map(_kind_of, value)
     if isinstance(value, Mapping):
         return type(value), *value, *map(_kind_of, value.values())
     return value if isinstance(value, (bool, str)) else type(value)
+
+
+def _key(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
+    """Return a hash of what Dynamo may have specialised a call on; None if it has none.
+
+    Sizes have no hash while somebody traces, and nested tensors have no sizes.
+    """
+    try:
+        parts: list[Any] = [autocast_state()]
+        # Every call of a kept original comes here, and type() is much quicker than isinstance().
+        parts += [(x.shape, x.dtype, x.device) if type(x) is torch.Tensor else _key_of(x) for x in args]
+        if kwargs:
+            parts += [*kwargs, *map(_key_of, kwargs.values())]
+        return hash(tuple(parts))
+    except (TypeError, RuntimeError):
+        return None
+
+
+def _key_of(value: Any) -> Any:
+    """As `_kind_of`, with the values of numbers, on which the model's code may branch."""
+    if isinstance(value, (list, tuple)):
+        return type(value), *map(_key_of, value)
+    if isinstance(value, Mapping):
+        return type(value), *value, *map(_key_of, value.values())
+    return value if isinstance(value, (int, float, complex, type(None))) else _kind_of(value)
 
 
 def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[Runner]) -> Callable[..., Any]:
