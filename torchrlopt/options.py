@@ -255,24 +255,19 @@ class Options(_Common):
         """Make options from values by name; a missing one takes its default.
 
         Args:
-            **given: values by the names of options. A group is a mapping of such values, or its dataclass, of
-                which single values given beside it override those inside.
+            **given: values by the names of options. A group is a mapping of such values, or its dataclass.
 
         Raises:
-            OptionsError: a name is unknown, or a value is ill-typed or out of range; the message names the
-                nearest valid one.
+            OptionsError: a name is unknown, an option has two values, or a value is ill-typed or out of
+                range; the message names the nearest valid one.
         """
-        groups = {
-            name: given.pop(name) for name, kind in _GROUPS.items() if isinstance(given.get(name), kind)
-        }
         flat = flat_options(given)
         own = {name: flat.get(name, _DEFAULTS[name]) for name in _NAMES[Options]}
         for name, value in own.items():
             object.__setattr__(self, name, value)
         for name, kind in _GROUPS.items():
             values = {each: value for each, value in (own | flat).items() if each in _NAMES[kind]}
-            group = dataclasses.replace(groups[name], **values) if name in groups else kind(**values)
-            object.__setattr__(self, name, group)
+            object.__setattr__(self, name, kind(**values))
         self.__post_init__()
 
     def __post_init__(self) -> None:
@@ -339,13 +334,16 @@ def flat_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by the names of options, without groups.
 
     Args:
-        given: values by name; a group is a mapping of such values.
+        given: values by name; a group is a mapping of such values, or its dataclass, whose defaults give way.
 
     Raises:
-        OptionsError: a name is unknown, or an option is given twice.
+        OptionsError: a name is unknown, or an option has two values.
     """
     found: dict[str, Any] = {}
     for name, value in given.items():
+        if name in _GROUPS and isinstance(value, _GROUPS[name]):
+            value = {each: getattr(value, each) for each in _NAMES[_GROUPS[name]]}
+            value = {each: inside for each, inside in value.items() if inside != _DEFAULTS[each]}
         if name in _GROUPS and not isinstance(value, Mapping):
             raise OptionsError(
                 f"option {name} has the wrong type",
@@ -363,7 +361,7 @@ def flat_options(given: Mapping[str, Any]) -> dict[str, Any]:
                     got=each,
                     todo=f"did you mean {nearest(str(each), known)!r}?",
                 )
-            if each in found:
+            if each in found and found[each] != inner[each]:
                 raise OptionsError(f"option {each} is given twice", got=f"{found[each]!r}, {inner[each]!r}")
             found[each] = inner[each]
     return found
@@ -396,7 +394,10 @@ def _checked(name: str, hint: Any, value: Any) -> Any:
     kind = typing.get_origin(kind) or kind
     # bool is a subclass of int, but `seed=True` is a mistake; an int is a valid float.
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        try:
+            value = float(value)
+        except OverflowError:
+            value = math.inf if value > 0 else -math.inf
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise OptionsError(
             f"option {name} has the wrong type",

@@ -174,3 +174,24 @@ def test_limits_of_instructions(value: str) -> None:
     given = {**os.environ, "TORCHRLOPT_INSTRUCTIONS": value}
     code = "from torchrlopt.options import Options; Options()"
     subprocess.run([sys.executable, "-c", code], env=given, check=True, timeout=300)
+
+
+def test_a_group_given_as_its_dataclass_means_what_it_says() -> None:
+    search = SearchOptions(numerics="strict", cache=False, beam_width=3)
+    options = Options(search=search)
+    assert (
+        options
+        == Options(numerics="strict", cache=False, beam_width=3)
+        == Options.from_dict({"search": search})
+    )
+    assert options.lowering.numerics == "strict"
+    assert Options.from_dict(dataclasses.asdict(options)) == options
+    assert dataclasses.replace(options, verify=False).search == options.search
+    with pytest.raises(OptionsError, match="numerics is given twice"):
+        dataclasses.replace(Options(), search=search)
+
+
+@pytest.mark.parametrize("name", ["budget_ms", "min_gain"])
+def test_an_integer_that_no_float_holds_is_refused(name: str) -> None:
+    with pytest.raises(OptionsError, match="finite"):
+        Options(**{name: 10**400})

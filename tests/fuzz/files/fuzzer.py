@@ -122,7 +122,9 @@ def _judged(content: bytes, folder: Path, marker: Path, kind: str) -> Outcome:
                 return dataclasses.replace(outcome, kind="wrong", reason="refused, and yet written")
             # As users have it: with a reason, and the original where it is a model at all.
             with contextlib.suppress(RlOptError):
-                report = rewrite_file(source, target, dataclasses.replace(options, on_error="fallback"))
+                report = rewrite_file(
+                    source, target, Options.from_dict({**options.as_dict(), "on_error": "fallback"})
+                )
                 if report.kept != "original" or not report.fallback_reason or not target.exists():
                     return dataclasses.replace(outcome, kind="wrong", reason="no original, or no reason")
         with contextlib.suppress(RlOptError):
