@@ -182,3 +182,13 @@ def test_a_crash_is_seen_where_children_are_ignored(tmp_path: Path) -> None:
             call(tmp_path, "crash")
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+def test_without_memory_it_is_confined_all_the_same(tmp_path: Path) -> None:
+    target = tmp_path / "written"
+    (tmp_path / "module.py").write_text(
+        f"def main(data, arguments):\n    open({str(target)!r}, 'w')\n    return b''\n"
+    )
+    with pytest.raises(UnsupportedError):
+        run_limited(str(tmp_path / "module.py"), (), b"", Limits(60.0, 0), "the task")
+    assert not target.exists()

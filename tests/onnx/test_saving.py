@@ -245,3 +245,21 @@ def test_a_model_that_is_too_large_for_its_format(tmp_path: Path) -> None:
 
     with Staged(tmp_path / "out.onnx") as staged, pytest.raises(ModelFormatError, match="too large"):
         staged.write(Refusing(), tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_of_two_that_save_to_one_path_the_later_one_stays(
+    has_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_links:
+        monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError()))
+    first, second = (_outside(tmp_path / name, start) for name, start in (("a", 1.0), ("b", 2.0)))
+    target = tmp_path / "out" / "out.onnx"
+    target.parent.mkdir()
+    with Staged(target) as one, Staged(target) as other:
+        one.write(safety.parse(first), first.parent)
+        other.write(safety.parse(second), second.parent)
+        one.commit()
+        np.testing.assert_array_equal(_weight(target), np.arange(SIZE) + 1.0)
+        other.commit()
+    np.testing.assert_array_equal(_weight(target), np.arange(SIZE) + 2.0)

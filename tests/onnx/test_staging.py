@@ -66,10 +66,9 @@ def test_data_that_appears_meanwhile_stays(tmp_path: Path) -> None:
     with Staged(folder / "out.onnx") as staged:
         staged.write(safety.parse(source), source.parent)
         (folder / "out.onnx.data").write_text("content")
-        with pytest.raises(FileExistsError):
-            staged.commit()
-    assert _names(folder) == {"out.onnx.data"}
+        staged.commit()
     assert (folder / "out.onnx.data").read_text() == "content"
+    assert {path.name for path in folder.iterdir()} == {"out.onnx", "out.onnx.data", "out.onnx.1.data"}
 
 
 def test_what_a_process_works_on_stays(tmp_path: Path) -> None:

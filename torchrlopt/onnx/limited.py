@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.onnx.limited_child import DONE
+from torchrlopt.onnx.limited_child import CONFINED, DONE, TRUSTED
 from torchrlopt.processes import ending, module_path, plain_environment, python_executable
 
 logger = logging.getLogger("torchrlopt")
@@ -97,12 +97,12 @@ def call_limited(module: str, arguments: Sequence[str], data: int, limits: Limit
         UnsupportedError: there is no Python to start.
     """
     # The child enforces each limit too, as this process may be stopped or killed.
-    memory_bytes = limits.memory_bytes if limits.is_confined else 0
-    numbers = [str(memory_bytes), str(limits.seconds), str(_cpu_s(limits))]
+    mode = CONFINED if limits.is_confined else TRUSTED
+    numbers = [mode, str(limits.memory_bytes), str(limits.seconds), str(_cpu_s(limits))]
     executable = python_executable()
     if executable is None:
         raise UnsupportedError(
-            f"{what} needs a process of its own",
+            f"{what} needs a subprocess",
             got="a program with Python in it",
             todo="multiprocessing.set_executable(path of a Python that has torchrlopt)",
         )
@@ -117,7 +117,7 @@ def call_limited(module: str, arguments: Sequence[str], data: int, limits: Limit
             start_new_session=True,  # detach it from the user's terminal
         )
     except OSError as error:
-        raise UnsupportedError(f"{what} needs a process of its own", got=str(error)) from error
+        raise UnsupportedError(f"{what} needs a subprocess", got=str(error)) from error
     with process:
         try:
             answer, errors = _read(process, limits)
@@ -135,7 +135,9 @@ def call_limited(module: str, arguments: Sequence[str], data: int, limits: Limit
         return answer.removesuffix(DONE)
     detail = lines[-1][:500] if lines and not lines[-1].startswith("sandbox: ") else ""
     if process.returncode == 0:
-        raise Death("its process ended without an answer", detail)
+        # A program that ignores SIGCHLD gets no status: it may have been killed, as below.
+        is_known = signal.getsignal(signal.SIGCHLD) != signal.SIG_IGN
+        raise Death("its process ended without an answer", detail, is_known)
     # SIGKILL comes from the system when memory runs out, or from a user of this machine.
     is_lasting = process.returncode != -signal.SIGKILL
     raise Death(f"its process {ending(process.returncode)}", detail, is_lasting)

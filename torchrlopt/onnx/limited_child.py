@@ -1,7 +1,7 @@
 """The child of `limited.py`: sets its own limits, drops rights, then calls a module.
 
-Without a limit of memory it keeps its rights, and the module limits itself. It imports nothing from the
-package by name because that would load torch.
+In the mode "trusted" it keeps its rights, and the module limits its memory itself. It imports nothing from
+the package by name because that would load torch.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from pathlib import Path
 from types import ModuleType
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+CONFINED, TRUSTED = "confined", "trusted"
 DONE = b"done"  # marks a complete answer: if SIGCHLD is ignored there is no exit status
 _NOTE = "sandbox: "  # prefix of lines that `limited.py` logs
 _GRACE_S = 5.0  # lets the parent, which reports more, end this process first
 
 
 def main() -> None:
-    """`limited_child.py PARENT MODULE MEMORY SECONDS CPU [ARGUMENT...]`, data on the standard input."""
-    parent, name, memory, seconds, cpu, *arguments = sys.argv[1:]
+    """`limited_child.py PARENT MODULE MODE MEMORY SECONDS CPU [ARGUMENT...]`, data on the standard input."""
+    parent, name, mode, memory, seconds, cpu, *arguments = sys.argv[1:]
     processes = _module(str(_PACKAGE / "processes.py"))
     sandbox = _module(str(_PACKAGE / "sandbox.py"))
     processes.killed_with_parent(int(parent))
     processes.killed_after(float(seconds) + _GRACE_S)
-    is_confined = memory != "0"
+    is_confined = mode != TRUSTED
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # output printed by libraries must not end up in the answer
     with contextlib.suppress(FileNotFoundError):
@@ -39,7 +40,7 @@ def main() -> None:
     are_files_confined = not is_confined or sandbox.confine_files()
     module = _module(name)
     data = sys.stdin.buffer.read() if is_confined else sys.stdin.fileno()
-    _limit(int(memory), int(cpu))
+    _limit(int(memory) if is_confined else None, int(cpu))
     are_calls_confined = not is_confined or sandbox.confine_calls()
     if not (are_files_confined and are_calls_confined):
         missing = [] if are_files_confined else [sandbox.LANDLOCK]
@@ -63,10 +64,10 @@ def _module(name: str) -> ModuleType:
     return module
 
 
-def _limit(memory: int, cpu: int) -> None:
+def _limit(memory: int | None, cpu: int) -> None:
     """Limit memory and processor time from here on, and disable core dumps."""
     limits = {resource.RLIMIT_CPU: int(time.process_time()) + cpu, resource.RLIMIT_CORE: 0}
-    if memory:
+    if memory is not None:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         limits[resource.RLIMIT_AS] = pages * resource.getpagesize() + memory
     for kind, number in limits.items():

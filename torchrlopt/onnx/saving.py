@@ -108,12 +108,15 @@ class Staged:
         """Move the model into place.
 
         Raises:
-            OSError: it cannot be moved there, or somebody else has made data of its name meanwhile; whatever
-                was there before is unchanged.
+            OSError: it cannot be moved there; whatever was there before is unchanged.
         """
         old = self._old_data()
-        if self.data_name:
-            self.folder.publish(self.data_name)
+        while self.data_name:
+            try:
+                self.folder.publish(self.data_name)
+                break
+            except FileExistsError:  # somebody else has saved to the same path meanwhile
+                self._rename_data(self._free_name())
         try:
             os.replace(self.model_path, self.path)
         except OSError:
@@ -123,6 +126,19 @@ class Staged:
         for path in old:
             with contextlib.suppress(OSError):
                 path.unlink()
+
+    def _rename_data(self, name: str) -> None:
+        """Give the data another name, in the staging folder and in the model that refers to it."""
+        proto = safety.parse(self.model_path)
+        for tensor in filter(safety.is_external, safety.tensors(proto)):
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = name
+        with open(self.model_path, "wb") as file:
+            file.write(proto.SerializeToString())
+            _flush(file)
+        os.rename(self.model_path.with_name(self.data_name), self.model_path.with_name(name))
+        self.data_name = name
 
     def _free_name(self) -> str:
         """An unused name for the data."""

@@ -45,7 +45,8 @@ class StagingFolder:
             os.link(self.path / name, target)
         except FileExistsError:
             raise
-        except OSError:  # no hard links on this file system
+        except OSError:  # no hard links on this file system: an empty file reserves the name
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
             os.replace(self.path / name, target)
         else:
             (self.path / name).unlink()
