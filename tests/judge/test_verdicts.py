@@ -69,6 +69,7 @@ def test_a_timing_comes_back_as_it_was_stored() -> None:
         {"after_ms": 0.0},
         {"before_ms": "fast"},
         {"num_rounds": None},
+        {"num_rounds": 0},
         {"spread": [1]},
     ],
 )

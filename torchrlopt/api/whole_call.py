@@ -58,10 +58,8 @@ def with_original(report: Report, timing: Timing, policy: Policy) -> Report:
     """Return the report for a return to the original; an earlier reason stays."""
     if report.kept == "original":
         return report
-    reason = (
-        f"the whole call is not faster: {timing.before_ms:.3f} -> {timing.after_ms:.3f} ms, "
-        f"gain {timing.gain:.3f}, min_gain {policy.min_gain:g}"
-    )
+    how, numbers = policy.shortfall(timing)
+    reason = f"the whole call is {how}: {timing.before_ms:.3f} -> {timing.after_ms:.3f} ms, {numbers}"
     # Only calls of this kind run the original: other users of the compiled graph keep their status.
     return dataclasses.replace(
         report, status=dataclasses.replace(report.status, kept="original", fallback_reason=reason)

@@ -23,7 +23,7 @@ from torchrlopt.compile.readable import ReadableNames
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.judge import faster
-from torchrlopt.judge.policy import Policy, noise_of
+from torchrlopt.judge.policy import Policy
 from torchrlopt.onnx import files
 from torchrlopt.onnx.writer import fresh_prefix
 from torchrlopt.options import DebugOptions, Options
@@ -146,11 +146,8 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
 
 def not_faster(timing: Timing, policy: Policy) -> str:
     """Return why the original is kept if the measured gain is too small."""
-    if timing.gain >= policy.min_gain:
-        return (
-            f"the rewritten graph is not clearly faster: gain {timing.gain:.3f}, noise {noise_of(timing):.3f}"
-        )
-    return f"the rewritten graph is not faster: gain {timing.gain:.3f}, min_gain {policy.min_gain:g}"
+    how, numbers = policy.shortfall(timing)
+    return f"the rewritten graph is {how}: {numbers}"
 
 
 def folder_of(graph_hash: str, options: DebugOptions) -> Path | None:

@@ -58,8 +58,18 @@ class Policy:
 
     def is_faster(self, timing: Timing) -> bool:
         """Whether the second of two callables replaces the first, the original."""
-        # Who asks for no gain accepts what noise says.
+        # min_gain <= 0 asks for no gain, so noise does not matter.
         return timing.gain >= self.min_gain and (self.min_gain <= 0 or timing.gain > noise_of(timing))
+
+    def shortfall(self, timing: Timing) -> tuple[str, str]:
+        """Return how a candidate that is not chosen falls short, in words and in numbers."""
+        if timing.gain >= self.min_gain:
+            return "not clearly faster", f"gain {timing.gain:.3f}, noise {noise_of(timing):.3f}"
+        return "not faster", f"gain {timing.gain:.3f}, min_gain {self.min_gain:g}"
+
+    def is_near_threshold(self, timing: Timing) -> bool:
+        """Whether noise alone may have decided, so that another timing may say the opposite."""
+        return abs(timing.gain - self.min_gain) <= noise_of(timing)
 
     def is_clearly_faster(self, timing: Timing) -> bool:
         """Whether one of many alternatives is better: the fastest of many equal ones is fastest by chance."""

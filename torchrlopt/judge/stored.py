@@ -46,7 +46,8 @@ def timing_from(stored: Mapping[str, Any] | None) -> Timing | None:
         is_calm=bool(stored["is_calm"]),
         is_bound=bool(stored.get("is_bound", False)),
     )
-    if not all(map(math.isfinite, numbers.values())) or min(timing.before_ms, timing.after_ms) <= 0:
+    is_finite = all(map(math.isfinite, numbers.values()))
+    if not is_finite or min(timing.before_ms, timing.after_ms) <= 0 or timing.num_rounds < 1:
         raise ValueError(f"no timing: {numbers}")
     return timing if holds(timing.taken_at, timing.spread, timing.is_calm) else None
 

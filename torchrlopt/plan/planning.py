@@ -18,7 +18,7 @@ from torchrlopt.executors import registry
 from torchrlopt.judge import stored
 from torchrlopt.judge.floats import Own
 from torchrlopt.judge.graph_check import Verified
-from torchrlopt.judge.policy import Policy, noise_of
+from torchrlopt.judge.policy import Policy
 from torchrlopt.machine import device
 from torchrlopt.machine.cost import MachineProfile, machine_profile
 from torchrlopt.onnx.program import Program
@@ -98,7 +98,7 @@ class Planned:
         if self.key is None or self.is_stored:
             return
         timing = self.timing
-        if timing is not None and abs(timing.gain - policy.min_gain) <= noise_of(timing):
+        if timing is not None and policy.is_near_threshold(timing):
             timing = None
         entry = {
             "plan": self.plan.as_dict(),

@@ -214,7 +214,7 @@ class Cut:
         )
 
     def _add_part(self, calls: Sequence[fx.Node]) -> None:
-        """Note that PyTorch runs these calls; what belongs to no ONNX node is not worth a word."""
+        """Note that PyTorch runs these calls; calls without an ONNX node are not reported."""
         own = [node for node in calls if node.meta.get(ORIGIN)]
         if own and self._parts and isinstance(self._parts[-1], list):
             self._parts[-1] += own
