@@ -96,4 +96,4 @@ format: build
 	find csrc training/generate/csrc -name '*.h' -o -name '*.inc' -o -name '*.cpp' | xargs $(VENV)/bin/clang-format -i
 
 clean:
-	rm -rf build dist *.egg-info torchrlopt/*.so
+	rm -rf build dist *.egg-info .import_linter_cache torchrlopt/*.so training/generate/*.so

@@ -1,4 +1,4 @@
-"""Compare the shipped agents with every other searcher on graphs that training never saw.
+"""Compare the shipped agent with every other searcher on graphs that training never saw.
 
     python -m training.compare_held_out --graphs 40 --csv held_out.csv --plot held_out.png
 
@@ -53,7 +53,7 @@ def compare(
     csv: Annotated[Path | None, typer.Option(help="CSV file to write, anew after each graph.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot to draw: .png, .svg or .pdf.")] = None,
 ) -> None:
-    """Compare the agents with every searcher by predicted cost, on graphs that training never saw."""
+    """Compare the agent with every searcher by predicted cost, on graphs that training never saw."""
     one(split, list(_GRAPHS), "split")
     settings = search.Settings(
         primitives_only=primitives_only,

@@ -53,7 +53,7 @@ def _check_measured(config: Config, answers: Answers) -> None:
     others = config.collector in ("processes", "ray") or (config.collector == AUTO and config.workers > 1)
     if others:
         raise OptionsError(
-            "measured times are told in this process", expected="one worker", got=config.collector
+            "measured times are kept in this process", expected="one worker", got=config.collector
         )
     if config.row == "gumbel":
         raise OptionsError("a tree search asks for too many graphs to measure them", got=config.row)

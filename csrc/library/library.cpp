@@ -4,7 +4,6 @@
 
 namespace rlopt {
 
-namespace {}  // namespace
 
 Library::Library(std::vector<Substitution> substitutions) : substitutions_(std::move(substitutions)) {
   auto patterns = std::make_shared<std::vector<CompiledPattern>>();

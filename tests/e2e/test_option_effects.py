@@ -91,13 +91,6 @@ def test_strict_numerics_uses_exact_substitutions_only() -> None:
     assert all(library.is_exact(step.substitution) for step in strict.steps)
 
 
-class PooledParts(torch.nn.Module):
-    """A tensor is taken apart, and the parts are pooled one by one."""
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(torch.nn.functional.avg_pool2d(part, 3, 1, 1) for part in x.split((8, 8), dim=1))
-
-
 @pytest.mark.nightly
 def test_prices_are_measured_ones_where_there_are_any() -> None:
     before = report_of(prices="measured")

@@ -70,3 +70,12 @@ def test_import_loads_nothing_heavy() -> None:
         "print(json.dumps(sorted(heavy & set(sys.modules))))"
     )
     assert json.loads(subprocess.check_output([sys.executable, "-c", code], text=True)) == []
+
+
+def test_the_sanitizers_name_tests_that_exist() -> None:
+    text = (ROOT / ".ci" / "sanitize").read_text(encoding="utf-8")
+    found = []
+    for folder, names, name in re.findall(r"(tests/\w+)/test_(?:\{([\w,]+)\}|(\w+))\.py", text):
+        found += [f"{folder}/test_{each}.py" for each in (names or name).split(",")]
+    assert found
+    assert [each for each in found if not (ROOT / each).is_file()] == []

@@ -1,4 +1,4 @@
-"""World models: the models in torchrlopt/agent/world/, and ../rollout.py."""
+"""World models: the models in training/world/, and ../rollout.py."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def generate(
         bool, typer.Option("--prune", help="Find nothing; take those without a proof out of the folder.")
     ] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh/--resume", help="Start anew, or go on where a run ended.")
+        bool, typer.Option("--fresh/--resume", help="Start over, or resume the last run.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
 ) -> None:

@@ -58,7 +58,7 @@ def train_encoder(
     """Train an encoder in place on random play, and freeze it.
 
     Args:
-        encoder: one of `torchrlopt.agent.networks.encoder.ENCODERS`.
+        encoder: one of `training.networks.encoders.ENCODERS`.
         num_substitutions: S; 2 S with macros.
         rollouts: random play whose states are observations.
         config: minibatch sizes, seed, macros.

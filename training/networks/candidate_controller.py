@@ -169,7 +169,7 @@ class ControllerConfig:
     """Sizes of a `CandidateController`.
 
     Attributes:
-        encoder: a name in `torchrlopt.agent.networks.encoder.ENCODERS`.
+        encoder: a name in `training.networks.encoders.ENCODERS`.
         width: W, width of node and graph embeddings.
         rounds: rounds of message passing.
         rule_width: D, width of substitution embeddings.

@@ -121,7 +121,7 @@ class SquaredValue(nn.Module):
         return found
 
     def loss(self, logits: Tensor, values: Tensor) -> Tensor:
-        """See `torchrlopt.agent.networks.candidate_controller.Value`."""
+        """See `training.networks.candidate_controller.Value`."""
         return (logits.squeeze(-1) - values / self.unit).square()
 
 

@@ -1,4 +1,4 @@
-"""The value of networks that rate candidates, in the agent's search and alone, on held-out graphs.
+"""The value of networks that rate candidates, in a guided beam search and alone, on held-out graphs.
 
     python -m training.scores.networks runs/plan/networks.safetensors --graphs 40 --seed 3
 

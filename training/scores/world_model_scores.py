@@ -97,7 +97,7 @@ def gaussian_loss(model: WorldModel, known: Sequences, seen: Sequences) -> float
 
     Returns:
         Negative log-likelihood of the changes of the standardised features, mean over steps and features, as
-        in `torchrlopt.agent.world.mixture_model.MixtureModel.loss`.
+        in `training.world.mixture_model.MixtureModel.loss`.
     """
     fitted, told = (model.standard(part.features).diff(dim=1)[part.valid] for part in (known, seen))
     least = math.exp(LOG_SIGMA[0])

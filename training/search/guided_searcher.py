@@ -1,4 +1,4 @@
-"""The agent's search with a network that rates candidates: the rows "mf", "plan" and "gumbel"."""
+"""Beam search guided by a network that rates candidates: the rows "mf", "plan" and "gumbel"."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Sequences:
 
     Attributes:
         features: [B, T + 1, G], features of the graphs: embeddings, then the cost and the lowest cost so far
-            as fractions of the initial cost; see `torchrlopt.agent.world.latent_controller.features_of`.
+            as fractions of the initial cost; see `torchrlopt.agent.networks.agent_network.features_of`.
         actions: [B, T, 2], substitution (S for stop) and rank among its legal locations.
         rewards: [B, T].
         terminated: [B, T], bool.
