@@ -4,7 +4,6 @@
 
 namespace rlopt {
 
-
 Library::Library(std::vector<Substitution> substitutions) : substitutions_(std::move(substitutions)) {
   auto patterns = std::make_shared<std::vector<CompiledPattern>>();
   for (const Substitution& each : substitutions_) patterns->push_back(compile_pattern(each));
