@@ -65,7 +65,6 @@ constexpr Searcher kSearchers[] = {
      [](SearchTree& tree) {
        search_annealing(tree, SearchTree::kRoot, tree.options().seed, kFirstTemperature, 1.0);
      }},
-    {"random", search_random},
     {"best_known", unite},
 };
 

@@ -169,7 +169,5 @@ void search_backtracking(SearchTree& tree, const std::vector<int>& starts, doubl
 /// Simulated annealing: draws each step by its cost, with a falling temperature.
 void search_annealing(SearchTree& tree, int start, uint64_t seed, double first_temperature,
                       double end_fraction);
-/// Repeated uniform random walks from the start.
-void search_random(SearchTree& tree);
 
 }  // namespace rlopt

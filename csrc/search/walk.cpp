@@ -1,4 +1,4 @@
-// Searches that follow one graph at a time: simulated annealing and random walks.
+// Simulated annealing: follows one graph at a time.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -11,7 +11,6 @@ namespace {
 
 constexpr double kLastTemperature = 1e-5;  // relative to the cost at the start
 constexpr double kGiveUp = 1.15;           // restart a walk from the best if it costs this much more
-constexpr int kMaxIdleWalks = 64;
 
 double uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1.0p-53; }
 
@@ -52,23 +51,6 @@ void search_annealing(SearchTree& tree, int start, uint64_t seed, double first_t
         tree.cost_us(at.node()) < tree.cost_us(local_best)) {
       local_best = at.node();
     }
-  }
-}
-
-void search_random(SearchTree& tree) {
-  std::mt19937_64 random(tree.options().seed);
-  int idle_walks = 0;
-  while (!tree.out_of_budget() && idle_walks <= kMaxIdleWalks) {
-    Follower at(tree, SearchTree::kRoot);
-    while (tree.has_room(at.node()) && !tree.out_of_budget()) {
-      at.expand();
-      const std::vector<Candidate> candidates = at.state().candidates();
-      // Stopping is one choice among the steps, so that walks of all lengths occur.
-      const uint64_t choice = random() % (candidates.size() + 1);
-      if (choice == candidates.size()) break;
-      if (!at.step({candidates[choice].substitution, candidates[choice].location})) break;
-    }
-    idle_walks = at.node() == SearchTree::kRoot ? idle_walks + 1 : 0;
   }
 }
 
