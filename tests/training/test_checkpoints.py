@@ -26,7 +26,9 @@ def latent(row: str = "wm_plus", has_macros: bool = False) -> LatentController:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         rules = SubstitutionEncoder(schema)(SubstitutionGraphs.of(LIBRARY, schema))
-        return LatentController(schema, LatentConfig(row, has_macros=has_macros), LIBRARY.names, rules).eval()
+        return LatentController(
+            schema, LatentConfig(row=row, has_macros=has_macros), LIBRARY.names, rules
+        ).eval()
 
 
 NETWORKS = {

@@ -31,7 +31,9 @@ POLICY, RANDOM, WATCHED = WAYS = ("policy", "random", "watched")
 
 def latent_config(config: Config, rules: Tensor) -> LatentConfig:
     """Network sizes of a run, for substitution embeddings [S, D]."""
-    return LatentConfig(config.row, config.encoder, rule_width=rules.shape[1], has_macros=config.macros)
+    return LatentConfig(
+        row=config.row, encoder=config.encoder, rule_width=rules.shape[1], has_macros=config.macros
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ from torchrlopt.agent.networks.actions import (
     kinds_of,
     no_noise,
 )
-from torchrlopt.agent.networks.agent_network import features_of
+from torchrlopt.agent.networks.agent_network import AgentConfig, features_of
 from torchrlopt.agent.observation import Observation, Schema
 from training.networks.candidate_controller import Decision
 from training.networks.encoders import ENCODERS
@@ -37,23 +37,16 @@ MODELS: dict[str, Callable[[int, Tensor], WorldModel]] = {"wm": MixtureModel, "w
 
 
 @dataclasses.dataclass(frozen=True)
-class LatentConfig:
+class LatentConfig(AgentConfig):
     """Sizes of a `LatentController`.
 
     Attributes:
         row: a name in `MODELS`.
         encoder: a name in `training.networks.encoders.ENCODERS`.
-        width: width of graph embeddings.
-        rule_width: D, width of substitution embeddings.
-        has_macros: whether one action may apply a substitution at a whole class of symmetric locations: the
-            networks then see each substitution as two, at one location and at all of a class.
     """
 
     row: str = "wm"
     encoder: str = "graph_network"
-    width: int = 32
-    rule_width: int = 32
-    has_macros: bool = False
 
 
 class LatentController(nn.Module):
@@ -112,7 +105,7 @@ class LatentChooser:
         encoder: frozen encoder of graphs.
         model: the world model; its weights are not changed.
         policy: `TwoStageController`, or a uniform policy.
-        has_macros: see `LatentConfig`.
+        has_macros: see `AgentConfig`.
         rows: see `Choices`.
 
     Attributes:
