@@ -97,12 +97,7 @@ _FEW_DISTURBED = 4
 
 
 def noise_of(timing: Timing) -> float:
-    """The gain that noise alone may have produced: nothing is decided on less.
-
-    On a machine with twenty busy processes for two cores, equal callables were called faster in 12 of 55
-    verdicts without this, five times by more than 5 %; with it once, by less. Of callables that are 10 %
-    faster, 36 of 55 were still found so (52 without it).
-    """
+    """The gain that noise alone may have produced: nothing is decided on less."""
     if timing.is_bound:  # the real gain is larger
         return 0.0
     if timing.is_calm:
