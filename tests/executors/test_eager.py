@@ -77,7 +77,7 @@ def check(record: Capture, *steps: str, weights: str = "check") -> Any:
     lowered = get("eager").lower(
         rewritten_model(record, *steps),
         record.captured,
-        LoweringOptions(weights=weights),  # type: ignore[arg-type]
+        LoweringOptions(weights=weights),  # type: ignore[arg-type]  # a text of a table
     )
     got = lowered(*record.inputs)
     assert len(got) == len(record.outputs)

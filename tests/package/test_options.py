@@ -24,7 +24,7 @@ def test_defaults_are_valid_and_frozen() -> None:
     options = Options()
     assert options == Options.from_dict({})
     with pytest.raises(dataclasses.FrozenInstanceError):
-        options.search.seed = 3  # type: ignore[misc]
+        options.search.seed = 3  # type: ignore[misc]  # it is frozen
 
 
 @pytest.mark.parametrize(

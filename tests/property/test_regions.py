@@ -141,7 +141,7 @@ def modules(draw: st.DrawFn) -> tuple[fx.GraphModule, set[str]]:
             values[-1].meta["val"] = torch.empty(4, 4)
 
     def call(target: object, *args: object) -> fx.Node:
-        node = graph.call_function(target, args)  # type: ignore[arg-type]
+        node = graph.call_function(target, args)  # type: ignore[arg-type]  # args are nodes
         fakes = fx.map_arg(args, lambda each: each.meta["val"])
         with mode:
             node.meta = {"val": target(*fakes), ORIGIN: (f"node_{len(graph.nodes)}",)}  # type: ignore[operator]

@@ -80,6 +80,7 @@ class Status:
 
 def _merged(default: Any, merge: Callable[[list[Any]], Any], **options: bool) -> Any:
     """A field of a report; `merge` makes its value for several graphs of the values for each."""
+    # The overloads do not take flags by a mapping.
     return dataclasses.field(default=default, metadata={"merge": merge}, **options)  # type: ignore[call-overload]
 
 
