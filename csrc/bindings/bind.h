@@ -167,6 +167,7 @@ void bind_library(py::module_& m);
 void bind_cost(py::module_& m);
 void bind_memory(py::module_& m);
 void bind_tensors(py::module_& m);
+void bind_attributes(py::module_& m);
 void bind_kernels(py::module_& m);
 void bind_sequence(py::module_& m);
 void bind_probe(py::module_& m);

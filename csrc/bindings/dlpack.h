@@ -18,6 +18,8 @@ inline constexpr uint8_t kFloat = 2, kBfloat = 4;  // codes of `Type`
 struct Device {
   int32_t type;
   int32_t index;
+
+  bool operator==(const Device&) const = default;
 };
 
 struct Type {

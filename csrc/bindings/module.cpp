@@ -9,6 +9,7 @@ PYBIND11_MODULE(_C, m) {
   rlopt::bind_cost(m);
   rlopt::bind_memory(m);
   rlopt::bind_tensors(m);
+  rlopt::bind_attributes(m);
   rlopt::bind_kernels(m);
   rlopt::bind_sequence(m);
   rlopt::bind_probe(m);

@@ -25,6 +25,7 @@ from torchrlopt.api.gradients import (
     refusing,
     without_recording,
 )
+from torchrlopt.api.model_state import ModelState
 from torchrlopt.capture.autocast import autocast_state
 from torchrlopt.errors import CaptureError, RlOptError
 from torchrlopt.options import Options, Weights
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from torchrlopt.judge.policy import Policy
 
 _MOST_KEYS = 1000
+_MOST_CHANGES = 2
+"""How often code is compiled anew for a changed model before Dynamo's guards keep one code for each state."""
 _NO_GRAPH = "Dynamo found no graph in the call, TORCH_LOGS=graph_breaks says why"
 
 
@@ -62,6 +65,7 @@ class Runner:
         self.options = options
         self.example_inputs: Any = None
         self._varied: set[bool] = set()
+        self._num_changes = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -69,6 +73,7 @@ class Runner:
         self.reports: list[Report] = []
         kind = type(self.original)
         self._forward, self._code = kind.forward, inspect.getattr_static(kind, "forward")
+        self._state = ModelState(self.original)
         self._compiled = _compiled(self.original, self.options, weakref.ref(self))
         self._first_call = FirstCall()
         self._is_fresh = True
@@ -86,6 +91,30 @@ class Runner:
         """
         if inspect.getattr_static(type(self.original), "forward") is not self._code:
             self._begin()
+
+    def _check_state(self) -> None:
+        """Reset if the model is another than the one that was compiled: guards on it were left out."""
+        if not self._state.still_holds():
+            self._num_changes += 1
+            self._begin()
+
+    def skipped_guards(self, guards: Sequence[Any], model: str) -> list[bool]:
+        """Return for each guard whether it need not be checked in every call.
+
+        With frozen weights, that is every guard on the model, by the user's promise; otherwise those that the
+        check of its state implies.
+
+        Args:
+            guards: as Dynamo passes them to a `guard_filter_fn`.
+            model: where Dynamo finds the model, as an expression.
+        """
+        from torchrlopt.compile.own_weights import are_inside  # heavy
+
+        if self.options.lowering.weights == "frozen":
+            return are_inside(guards, model)
+        if self._num_changes > _MOST_CHANGES:
+            return [False] * len(guards)
+        return self._state.are_implied(guards, model)
 
     @property
     def has_varying_sizes(self) -> bool:
@@ -165,6 +194,7 @@ class Runner:
         """Call the compiled code, which compiles if necessary."""
         try:
             with without_recording():
+                self._check_state()
                 if self._is_fresh:
                     return self._call_first(args, kwargs)
                 outputs = self._compiled(*args, **kwargs)
@@ -390,12 +420,14 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
     weakref.finalize(own, forget_backend, rlopt).atexit = False
     cell = forward.__code__.co_freevars.index("original")
     name = f"L['model'].__closure__[{cell}].cell_contents"
-    if options.lowering.weights == "frozen":
-        from torchrlopt.compile.own_weights import skip_guards_of  # heavy
 
-        filtered: dict[str, Any] = {"guard_filter_fn": skip_guards_of(name)}
-        return torch.compile(own, backend=rlopt, options=filtered)
-    return torch.compile(own, backend=rlopt)
+    def kept(guards: Sequence[Any]) -> list[bool]:
+        runner = living()
+        assert runner is not None, "it is calling"
+        return [not is_skipped for is_skipped in runner.skipped_guards(guards, name)]
+
+    filtered: dict[str, Any] = {"guard_filter_fn": kept}
+    return torch.compile(own, backend=rlopt, options=filtered)
 
 
 def _for_weights(weights: Weights) -> AbstractContextManager[Any]:

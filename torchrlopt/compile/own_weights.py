@@ -8,7 +8,7 @@ the model are the model's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -19,24 +19,21 @@ _ON_IDENTITY = frozenset({"DUPLICATE_INPUT"})
 """Guards that two sources are the same object: the compiled code reads it from one of them."""
 
 
-def skip_guards_of(model: str) -> Callable[[Sequence[Any]], list[bool]]:
-    """Return a `guard_filter_fn` for torch.compile's options that skips the guards on a model.
+def are_inside(guards: Sequence[Any], model: str) -> list[bool]:
+    """Return for each guard whether it is about the model's own attributes.
 
     Checking 1,300 weights, whose memory no cache holds any more, takes milliseconds.
 
     Args:
-        model: where Dynamo finds it, as an expression.
+        guards: as Dynamo passes them to a `guard_filter_fn`.
+        model: where Dynamo finds the model, as an expression.
     """
-
-    def is_kept(guard: Any) -> bool:
-        is_skipped = (
-            guard.orig_guard.source.is_unspecialized_nn_module()
-            and guard.guard_type not in _ON_IDENTITY
-            and _is_inside(guard.orig_guard.originating_source, model)
-        )
-        return not is_skipped
-
-    return lambda guards: list(map(is_kept, guards))
+    return [
+        guard.orig_guard.source.is_unspecialized_nn_module()
+        and guard.guard_type not in _ON_IDENTITY
+        and _is_inside(guard.orig_guard.originating_source, model)
+        for guard in guards
+    ]
 
 
 def are_fixed(gm: torch.fx.GraphModule, static: Collection[int], num_lifted: int, model: str | None) -> bool:
