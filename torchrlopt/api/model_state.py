@@ -134,8 +134,10 @@ class ModelState:
 
     def _record(self) -> None:
         """Compare with the present objects from now on."""
-        self._tensors = [value for _, _, value in self._items.values() if type(value) in _TENSORS]
-        self._facts = {id(tensor): _facts(tensor) for tensor in self._tensors}
+        tensors = [value for _, _, value in self._items.values() if type(value) in _TENSORS]
+        self._facts = {id(tensor): _facts(tensor) for tensor in tensors}
+        # Guards on the layouts of others stay.
+        self._tensors = list(filter(_is_readable, tensors))
         self._layouts = _C.TensorPlaces(self._tensors, with_addresses=False)
         self._attributes = _C.Attributes(
             [module for module, _, _ in self._owners.values()],
@@ -200,7 +202,7 @@ def _checked_by(place: _Place) -> frozenset[str]:
     if isinstance(value, nn.Module):
         return _OF_IDENTITY
     if type(value) in _DICTS:
-        return _OF_DICTS
+        return _OF_DICTS if all(type(key) is str for key in value) else frozenset()
     if _is_constant(value):
         return _OF_CONSTANTS
     return _OF_TENSORS if type(value) in _TENSORS and _is_plain(place) else frozenset()
@@ -219,8 +221,11 @@ def _is_plain(place: _Place) -> bool:
     tensor = place.value
     module = place.parent.parent if place.parent is not None else None
     is_of_norm = module is not None and isinstance(module.value, _NORMS)
-    if type(tensor) is not nn.Parameter and not is_of_norm:
-        return False
+    return (type(tensor) is nn.Parameter or is_of_norm) and _is_readable(tensor)
+
+
+def _is_readable(tensor: torch.Tensor) -> bool:
+    """Whether the layout can be read in C++."""
     try:
         _C.TensorPlaces([tensor], with_addresses=False)
     except ValueError:
