@@ -104,8 +104,8 @@ def retrain(
 
     Raises:
         FileExistsError: the folder holds a run and `resume` is not set.
-        OptionsError: the run there has other arguments or another target, there is nothing to test on, or
-            networks of these arguments are no agent.
+        OptionsError: the run there has other arguments or another target, there is nothing to test on,
+            networks of these arguments are no agent, or the training is on one graph.
     """
     if (config.row, config.encoder) != (SHIPPED_ROW, "graph_network"):
         raise OptionsError(
@@ -113,6 +113,12 @@ def retrain(
             expected=f"row {SHIPPED_ROW} with its graph_network encoder",
             got=f"row {config.row}, encoder {config.encoder}",
             todo=f"train others with python -m training.train --row {config.row}",
+        )
+    if config.graph:
+        raise OptionsError(
+            "an agent that was trained on one graph is none for all of them",
+            got=f"graph={config.graph}",
+            todo="train on one graph with python -m training.train --graph",
         )
     if test_graphs < 1 and not target.models:
         raise OptionsError("agents are compared on held-out graphs", got=test_graphs, expected="1 or more")

@@ -120,6 +120,13 @@ def test_a_row_that_is_no_agent_is_refused(row: str, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_run_on_one_graph_is_refused(tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, graph="ensemble_mlp")
+    with pytest.raises(OptionsError, match=r"one graph.*got: graph=ensemble_mlp; .*training.train --graph"):
+        retrain(config, tmp_path / "run", Target("cuda"), test_graphs=1)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.nightly
 def test_the_command_retrains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = (
