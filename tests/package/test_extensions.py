@@ -13,16 +13,16 @@ from types import ModuleType
 
 import pytest
 
-import torchrlopt
 from torchrlopt import _C, _tools
+from training.generate import _enumerate
 
-PACKAGE = Path(torchrlopt.__file__).parent
-MODULES = pytest.mark.parametrize("module", [_C, _tools], ids=lambda module: module.__name__)
+MODULES = pytest.mark.parametrize("module", [_C, _tools, _enumerate], ids=lambda module: module.__name__)
 
 
 def stub_of(module: ModuleType) -> ast.Module:
+    built = Path(module.__file__ or "")
     name = module.__name__.rpartition(".")[2]
-    return ast.parse((PACKAGE / f"{name}.pyi").read_text(encoding="utf-8"))
+    return ast.parse((built.parent / f"{name}.pyi").read_text(encoding="utf-8"))
 
 
 def named(body: list[ast.stmt]) -> dict[str, ast.stmt]:
