@@ -14,10 +14,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "torchrlopt"
 DESIGN = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
-# Folders of csrc: a file includes only files of its own folder and of folders with a smaller number.
+# The C++ of the package, and of the generator, which includes files of both by the same names.
+CSRC = (ROOT / "csrc", ROOT / "training" / "generate" / "csrc")
+# A file includes only files of its own folder and of folders with a smaller number; "" is the top folder.
 CSRC_FOLDERS = {
     folder: int(floor)
-    for floor, folder in re.findall(r"^\| (\d+) \| `csrc/([\w/]+)` \|", DESIGN, re.MULTILINE)
+    for floor, folder in re.findall(
+        r"^\| (\d+) \| `(?:training/generate/)?csrc/?([\w/]*)` \|", DESIGN, re.MULTILINE
+    )
 }
 
 
@@ -39,18 +43,19 @@ def test_the_tools_of_the_core_are_confined() -> None:
 
 
 def test_includes_go_down() -> None:
-    paths = [path for kind in ("*.cpp", "*.h", "*.cu") for path in (ROOT / "csrc").rglob(kind)]
-    for path in paths:
-        folder = path.relative_to(ROOT / "csrc").parent.as_posix()
-        assert folder in CSRC_FOLDERS, f"csrc/{folder} is no folder of the design"
+    paths = [(root, path) for root in CSRC for kind in ("*.cpp", "*.h", "*.cu") for path in root.rglob(kind)]
+    for root, path in paths:
+        folder = "/".join(path.relative_to(root).parts[:-1])
+        assert folder in CSRC_FOLDERS, f"{path} is in no folder of the design"
         text = path.read_text(encoding="utf-8")
         for kind, name in re.findall(r'^#include ([<"])([^>"]+)', text, re.MULTILINE):
             if kind == '"':
-                assert (ROOT / "csrc" / name).is_file(), f"{path.name} includes {name}: not named from csrc"
+                is_named = any((each / name).is_file() for each in CSRC)
+                assert is_named, f"{path.name} includes {name}: not named from csrc"
                 other = name.rpartition("/")[0]
                 is_below = other == folder or CSRC_FOLDERS[other] < CSRC_FOLDERS[folder]
                 assert is_below, f"{path.name} includes {name}, which stands on a higher floor"
-            elif not folder.endswith("bindings"):
+            elif folder and not folder.endswith("bindings"):
                 foreign = ("pybind11", "Python.h", "torch", "ATen", "c10", "google", "onnx")
                 assert not name.startswith(foreign), f"{path.name} includes <{name}>"
 
