@@ -22,16 +22,16 @@ from training.device.prices import Prices
 from training.episodes.answers import Answers
 from training.episodes.latent_task import POLICY, RANDOM, WATCHED, LatentEpisodes, LatentTask, latent_config
 from training.episodes.play import Key
-from training.episodes.random_keys import Purpose, gumbel_of, torch_seed
 from training.learning import ppo
 from training.learning.encoder_training import train_encoder
 from training.learning.imagining import imagine, optimisers_of, rules_of
 from training.learning.pyg import with_meta_layers
-from training.learning.world_data import Replay, join
+from training.random_keys import Purpose, gumbel_of, torch_seed
 from training.rollout import Rollout
-from training.scores.world_model_scores import first_returns, gaussian_loss, model_scores
 from training.trainer import Trainer, summary
 from training.world.latent_controller import MODELS, LatentController
+from training.world.model_scores import first_returns, gaussian_loss, model_scores
+from training.world.replay import Replay, join
 from training.world.sequences import Sequences
 from training.world.world_model import WorldModel, total
 

@@ -20,10 +20,10 @@ from training.device.prices import Prices
 from training.episodes.answers import Answers
 from training.episodes.candidate_task import CandidateTask, controller_config, state_of
 from training.episodes.play import Key
-from training.episodes.random_keys import Purpose, torch_seed
 from training.learning import distil, gumbel, ppo
 from training.learning.pyg import with_meta_layers
 from training.networks.candidate_controller import CandidateController, new_controller
+from training.random_keys import Purpose, torch_seed
 from training.trainer import Trainer, summary
 
 #: How each row learns from collected episodes.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from training.episodes.random_keys import Purpose, generator
+from training.random_keys import Purpose, generator
 
 HOMOGENEOUS = ("random", "latin_hypercube", "uncertainty")
 SAMPLERS = (*HOMOGENEOUS, "heterogeneous")

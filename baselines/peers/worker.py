@@ -12,8 +12,8 @@ import numpy as np
 
 from baselines.peers.case import Case
 from baselines.peers.kernel_times import kernel_times
-from baselines.peers.memory import peak_mb
 from baselines.peers.registry import make_peer
+from baselines.shared.memory import peak_mb
 
 #: Rest before a round: the previous peer's threads may spin for about 20 ms before they sleep.
 _REST_S = 0.05

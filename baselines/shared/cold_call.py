@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from baselines.models import build
-from baselines.peers.memory import peak_mb, reset_peak
+from baselines.shared.memory import peak_mb, reset_peak
 
 BASE, STORED = "aot_eager", "stored"
 #: Options of `optimise`, for the ways that call it.

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from training.episodes.random_keys import generator
+from training.random_keys import generator
 
 DEADLY = 3  # the key in which a worker dies
 

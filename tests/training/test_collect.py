@@ -22,12 +22,12 @@ from torchrlopt.env.reward import ILLEGAL, REWARDS
 from torchrlopt.errors import OptionsError
 from torchrlopt.plan.search import Plan
 from training import checkpoints
+from training import random_keys as keys
 from training.collectors import worker
 from training.collectors.data_hash import data_hash
 from training.config import CHOICES, Config, meanings
 from training.dream_trainer import DreamTrainer
 from training.episodes import latent_task
-from training.episodes import random_keys as keys
 from training.episodes.candidate_task import state_of
 from training.episodes.play import Key
 from training.graphs import curriculum as graphs

@@ -17,11 +17,11 @@ from training import checkpoints
 from training.config import Config
 from training.dream_trainer import DreamTrainer, fit, seen_in
 from training.episodes.latent_task import RANDOM
-from training.episodes.random_keys import gumbel_of
-from training.learning.world_data import UniformPolicy, join
-from training.scores.world_model_scores import model_scores
+from training.random_keys import gumbel_of
 from training.trainer import LOG, log, read_log
 from training.world.latent_controller import LatentController
+from training.world.model_scores import model_scores
+from training.world.replay import UniformPolicy, join
 
 SMALL = Config(
     row="wm",

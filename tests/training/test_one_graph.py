@@ -26,8 +26,8 @@ from training.graphs.curriculum import structure_hash
 from training.graphs.one_graph import one_graph
 from training.real_trainer import RealTrainer
 from training.rollout import Rollout
-from training.scores.world_model_scores import episode_gains, first_returns, gaussian_loss, model_scores
 from training.trainer import STATE
+from training.world.model_scores import episode_gains, first_returns, gaussian_loss, model_scores
 from training.world.sequences import Sequences
 
 SIZES = {"max_steps": 4, "rollouts": 3, "updates": 2}

@@ -12,10 +12,10 @@ from torchrlopt import _C
 from torchrlopt.agent.networks.actions import LatentState, Legal
 from training.config import Config
 from training.episodes.play import CandidateChooser, Key, play
-from training.episodes.random_keys import gumbel_of
 from training.learning import distil, ppo
 from training.networks.candidate_controller import new_controller
 from training.networks.two_stage_controller import TwoStageController
+from training.random_keys import gumbel_of
 from training.rollout import Rollout, RolloutBuilder
 
 CONFIG = Config(row="mf", rollouts=4, max_steps=4)

@@ -19,8 +19,8 @@ from torchrlopt.machine.cost import device_model
 from training.config import Config
 from training.device.prices import prices_of
 from training.episodes import latent_task
-from training.episodes.random_keys import Purpose, generator, gumbel
 from training.graphs.samplers import entropy_on
+from training.random_keys import Purpose, generator, gumbel
 from training.real_trainer import RealTrainer
 from training.samplers import SAMPLERS
 from training.train import add_arguments, config_of, main, trainer_of

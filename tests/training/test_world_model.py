@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from torchrlopt import _C
 from torchrlopt.agent.networks.actions import Legal
-from training.episodes.random_keys import gumbel_of
 from training.networks.two_stage_controller import TwoStageController
+from training.random_keys import gumbel_of
 from training.world.discrete_model import DiscreteModel
 from training.world.mixture_model import MixtureModel, mixture_log_prob, sample_mixture
 from training.world.sequences import Sequences

@@ -19,9 +19,9 @@ from training.config import Config
 from training.device.prices import Prices, cost_of
 from training.episodes.answers import Answers
 from training.episodes.play import CandidateChooser, Key, play_group
-from training.episodes.random_keys import Purpose, generator
 from training.episodes.searched_play import play_searched
 from training.networks.candidate_controller import CandidateController, ControllerConfig, new_controller
+from training.random_keys import Purpose, generator
 from training.rollout import Rollout
 
 

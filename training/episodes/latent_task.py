@@ -18,10 +18,10 @@ from training.config import Config
 from training.device.prices import Prices, cost_of
 from training.episodes.answers import Answers
 from training.episodes.play import Key, play_group
-from training.learning.world_data import UniformPolicy, sequences
 from training.networks.candidate_controller import Decision
 from training.rollout import Rollout
 from training.world.latent_controller import LatentConfig, LatentController
+from training.world.replay import UniformPolicy, sequences
 from training.world.sequences import Sequences
 
 #: Who plays the groups of a key: the policy; the uniform policy, encoded by the networks; or the uniform

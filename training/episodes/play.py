@@ -16,10 +16,10 @@ from torchrlopt.agent.observation import Observation, observe
 from torchrlopt.env import OUTCOMES, REWARDS
 from training.config import Config
 from training.episodes.answers import Answers, MeasuredEnv
-from training.episodes.random_keys import Purpose, generator, gumbel, torch_seed
 from training.episodes.search_teacher import best_steps
 from training.graphs.samplers import draw_sample, entropy_on
 from training.networks.candidate_controller import CandidateController, Decision
+from training.random_keys import Purpose, generator, gumbel, torch_seed
 from training.rollout import Rollout, RolloutBuilder
 from training.samplers import Place
 

@@ -15,10 +15,10 @@ from torchrlopt.agent.observation import Observation, observe
 from torchrlopt.env import OUTCOMES
 from training.config import Config
 from training.episodes.play import CandidateChooser, Key, draw_graph, draw_start
-from training.episodes.random_keys import Purpose, generator, torch_seed
 from training.episodes.search_teacher import iterated_steps
 from training.episodes.tree_search import Floats, TreeSearch, slots_for
 from training.networks.candidate_controller import action_groups, action_rows, join_actions, split_actions
+from training.random_keys import Purpose, generator, torch_seed
 from training.rollout import Rollout, RolloutBuilder
 
 #: Share of the step probabilities in the search that is uniform: otherwise a network may be so confident that

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.random import Generator
 
 from torchrlopt import _C
-from training.episodes.random_keys import generator
 from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS, Block
 from training.graphs.sketch import Sketch
 from training.graphs.unseen_blocks import UNSEEN_IMAGE_BLOCKS, UNSEEN_SEQUENCE_BLOCKS
+from training.random_keys import generator
 
 Split = Literal["train", "held_out", "test"]
 HELD_OUT_PART = 10  # one structure in ten

@@ -8,9 +8,9 @@ from torch import Tensor
 from torchrlopt import _C
 from torchrlopt.agent.observation import Schema
 from training.config import Config
-from training.episodes.random_keys import gumbel_of
 from training.networks.candidate_controller import Policy
 from training.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
+from training.random_keys import gumbel_of
 from training.rollout import Rollout
 from training.world.latent_controller import LatentController
 from training.world.world_model import WorldModel

@@ -23,9 +23,9 @@ from training.collectors.collector import AUTO, Collector
 from training.collectors.data_hash import data_hash
 from training.collectors.worker import state_from, state_of
 from training.config import Config
-from training.episodes.random_keys import Purpose, generator, normal, torch_seed
 from training.learning import ppo
 from training.networks.candidate_controller import Decision
+from training.random_keys import Purpose, generator, normal, torch_seed
 from training.rollout import Rollout
 from training.samplers import Place, draw_points
 

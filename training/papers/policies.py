@@ -20,17 +20,17 @@ from training.config import Config
 from training.device.prices import cost_of
 from training.dream_trainer import DreamTrainer
 from training.episodes.play import CandidateChooser, Key, play
-from training.episodes.random_keys import Purpose, torch_seed
-from training.learning.world_data import sequences
 from training.networks.candidate_controller import Decision
 from training.papers.graphs import graph_of
 from training.papers.runner import (
     Result,
 )
+from training.random_keys import Purpose, torch_seed
 from training.real_trainer import RealTrainer
 from training.rollout import Rollout
-from training.scores.world_model_scores import episode_gains
 from training.trainer import read_log
+from training.world.model_scores import episode_gains
+from training.world.replay import sequences
 
 Steps = list[tuple[str, int]]
 

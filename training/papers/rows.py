@@ -20,9 +20,7 @@ from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import cost_of, typical_prices
 from training.dream_trainer import DreamTrainer
-from training.episodes.random_keys import Purpose, torch_seed
 from training.learning import ppo
-from training.learning.world_data import sequences
 from training.networks.two_stage_controller import TwoStageController
 from training.papers.experiment import Runs
 from training.papers.graphs import bert, graph_of, module_of, trained_on
@@ -38,10 +36,12 @@ from training.papers.runner import (
     measured,
     priced,
 )
+from training.random_keys import Purpose, torch_seed
 from training.real_trainer import RealTrainer
-from training.scores.world_model_scores import episode_gains
 from training.train import trainer_of
 from training.trainer import STATE
+from training.world.model_scores import episode_gains
+from training.world.replay import sequences
 
 EXECUTOR = "eager"  # its prices are the rewards
 CPU, GPU = "cpu", "cuda"

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from torchrlopt import _C
 from torchrlopt.options import SearchOptions
 from torchrlopt.plan import search
-from training.episodes.random_keys import Purpose
 from training.graphs.curriculum import Sample, sample_graph
+from training.random_keys import Purpose
 
 MAX_BUDGET_MS = 60_000.0  # only a safeguard against hangs: searches are compared at equal expansions
 

@@ -7,7 +7,8 @@ scores those of finished runs on their controllers' own episodes, on graphs that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -20,10 +21,13 @@ from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import cost_of, typical_prices
 from training.dream_trainer import DreamTrainer
+from training.episodes.play import Key, play_group
+from training.random_keys import Purpose, torch_seed
 from training.scores.evaluate import held_out_graphs, known_graph
-from training.scores.world_model_scores import held_out_scores
 from training.trainer import STATE
 from training.world.latent_controller import MODELS, LatentController
+from training.world.model_scores import model_scores
+from training.world.replay import join, sequences
 
 BY_CONSTRUCTION = (
     "The Pearson correlation of rewards is 1.000 by construction and shows nothing: what a step saves is "
@@ -54,8 +58,37 @@ def foretold(
         "held-out families": [sample.graph for sample in held_out_graphs(graphs)],
     }
     return {
-        title: held_out_scores(controller, each, library, cost, config) for title, each in samples.items()
+        title: _held_out_scores(controller, each, library, cost, config) for title, each in samples.items()
     }
+
+
+def _held_out_scores(
+    controller: LatentController,
+    graphs: Sequence[_C.Graph],
+    library: _C.Library,
+    cost: _C.CostModel,
+    config: Config,
+) -> dict[str, float]:
+    """`model_scores` of the controller's own episodes on graphs that it was not trained on.
+
+    Args:
+        controller: with its world model.
+        graphs: each is played from its start, `config.rollouts` times.
+        library: the one the controller was trained with.
+        cost: prices.
+        config: of the run.
+    """
+    controller.eval()
+    from_start = dataclasses.replace(config, original_share=1.0)
+    seen = []
+    for number, graph in enumerate(graphs):
+        chooser = controller.chooser()
+        key = Key(config.seed, torch_seed(Purpose.WORLD_MODEL_TEST), number)
+        rollout = play_group(chooser, library, cost, key, from_start, graph=graph)
+        if rollout is not None:
+            seen.append(sequences(chooser, rollout))
+    generator = torch.Generator().manual_seed(torch_seed(Purpose.WORLD_MODEL_TEST, config.seed))
+    return model_scores(controller.model, join(seen), generator)
 
 
 def table_of_worlds(by_row: Mapping[str, Foretold]) -> list[str]:

@@ -28,7 +28,6 @@ from training.episodes.latent_task import LatentTask, latent_config
 from training.graphs.samplers import NUM_PARAMETERS
 from training.learning.imagining import optimisers_of, rules_of
 from training.learning.pyg import with_meta_layers
-from training.learning.world_data import Replay
 from training.networks.candidate_controller import new_controller
 from training.networks.encoders import ENCODERS
 from training.networks.two_stage_controller import TwoStageController
@@ -36,6 +35,7 @@ from training.papers.components.component import Array, Composition, Many, Space
 from training.real_trainer import new_networks
 from training.rollout import RolloutBuilder
 from training.world.latent_controller import MODELS, LatentController
+from training.world.replay import Replay
 
 WEIGHTS = Array(("bytes",), "uint8")
 _columns = Schema.current()

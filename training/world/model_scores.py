@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from torchrlopt import _C
-from training.config import Config
-from training.episodes.play import Key, play_group
-from training.episodes.random_keys import Purpose, torch_seed
-from training.learning.world_data import join, sequences
 from training.rollout import Rollout
-from training.world.latent_controller import LatentController
 from training.world.mixture_model import LOG_SIGMA
 from training.world.sequences import Sequences
 from training.world.world_model import WorldModel
@@ -109,32 +101,3 @@ def first_returns(rollout: Rollout) -> Tensor:
     """[B], return of the first episode in each row of an imagined rollout."""
     ended_before = rollout.ended.long().cumsum(0) - rollout.ended.long()
     return (rollout.rewards * (ended_before == 0)).sum(0)
-
-
-def held_out_scores(
-    controller: LatentController,
-    graphs: Sequence[_C.Graph],
-    library: _C.Library,
-    cost: _C.CostModel,
-    config: Config,
-) -> dict[str, float]:
-    """`model_scores` of the controller's own episodes on graphs that it was not trained on.
-
-    Args:
-        controller: with its world model.
-        graphs: each is played from its start, `config.rollouts` times.
-        library: the one the controller was trained with.
-        cost: prices.
-        config: of the run.
-    """
-    controller.eval()
-    from_start = dataclasses.replace(config, original_share=1.0)
-    seen = []
-    for number, graph in enumerate(graphs):
-        chooser = controller.chooser()
-        key = Key(config.seed, torch_seed(Purpose.WORLD_MODEL_TEST), number)
-        rollout = play_group(chooser, library, cost, key, from_start, graph=graph)
-        if rollout is not None:
-            seen.append(sequences(chooser, rollout))
-    generator = torch.Generator().manual_seed(torch_seed(Purpose.WORLD_MODEL_TEST, config.seed))
-    return model_scores(controller.model, join(seen), generator)
