@@ -41,14 +41,7 @@ from training.config import Config
 from training.device import measure
 from training.device.prices import Prices, cost_of, prices_of
 from training.scores import report
-from training.scores.evaluate import (
-    COLUMNS,
-    Score,
-    held_out_graphs,
-    plans_of,
-    scores_of,
-    table_of,
-)
+from training.scores.evaluate import COLUMNS, Score, held_out_graphs, plans_of, scores_of, table_of
 from training.train import add_arguments, config_of, trainer_of
 from training.trainer import AGENT, STATE, Trainer, claim
 

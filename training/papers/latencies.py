@@ -28,15 +28,7 @@ from training.papers.graphs import (
     library,
     module_of,
 )
-from training.papers.runner import (
-    EXECUTORS,
-    Result,
-    Scale,
-    Work,
-    Workplace,
-    kind,
-    measured,
-)
+from training.papers.runner import EXECUTORS, Result, Scale, Work, Workplace, kind, measured
 from training.papers.searches import found_by, prices
 from training.papers.stats import median_interval
 

@@ -6,11 +6,7 @@ import numpy as np
 import pandas as pd
 
 from training.papers import rows
-from training.papers.experiment import (
-    Results,
-    Runs,
-    frame,
-)
+from training.papers.experiment import Results, Runs, frame
 from training.papers.rows import AGAIN, Steps
 from training.papers.runner import Result, Scale, Workplace
 

@@ -22,9 +22,7 @@ from training.dream_trainer import DreamTrainer
 from training.episodes.play import CandidateChooser, Key, play
 from training.networks.candidate_controller import Decision
 from training.papers.graphs import graph_of
-from training.papers.runner import (
-    Result,
-)
+from training.papers.runner import Result
 from training.random_keys import Purpose, torch_seed
 from training.real_trainer import RealTrainer
 from training.rollout import Rollout

@@ -25,17 +25,7 @@ from training.networks.two_stage_controller import TwoStageController
 from training.papers.experiment import Runs
 from training.papers.graphs import bert, graph_of, module_of, trained_on
 from training.papers.policies import DRAWN, Steps, UniformCandidates, evaluated, gain_of, played
-from training.papers.runner import (
-    EXECUTORS,
-    Result,
-    Run,
-    Scale,
-    Work,
-    Workplace,
-    kind,
-    measured,
-    priced,
-)
+from training.papers.runner import EXECUTORS, Result, Run, Scale, Work, Workplace, kind, measured, priced
 from training.random_keys import Purpose, torch_seed
 from training.real_trainer import RealTrainer
 from training.train import trainer_of

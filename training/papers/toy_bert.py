@@ -11,21 +11,9 @@ from torchrlopt import _C
 from torchrlopt.substitutions import load_library
 from training.device.prices import cost_of, typical_prices
 from training.papers import rows
-from training.papers.experiment import (
-    THEIRS,
-    Data,
-    Results,
-    Runs,
-    Shown,
-    bars,
-    frame,
-    levels,
-)
+from training.papers.experiment import THEIRS, Data, Results, Runs, Shown, bars, frame, levels
 from training.papers.graphs import BERT, TITLES, bert, graph_of
-from training.papers.logs import (
-    PLANS,
-    best_of,
-)
+from training.papers.logs import PLANS, best_of
 from training.papers.rows import CPU, EXECUTOR, GPU, Steps
 from training.papers.runner import EXECUTORS, Scale, Workplace
 

@@ -9,23 +9,9 @@ import pandas as pd
 from scipy import stats
 
 from training.papers import rows
-from training.papers.experiment import (
-    THEIRS,
-    Data,
-    Results,
-    Runs,
-    Shown,
-    frame,
-    levels,
-    lines,
-)
+from training.papers.experiment import THEIRS, Data, Results, Runs, Shown, frame, levels, lines
 from training.papers.graphs import TITLES, bert
-from training.papers.logs import (
-    even,
-    last_fifth,
-    log_of,
-    random_of,
-)
+from training.papers.logs import even, last_fifth, log_of, random_of
 from training.papers.runner import Scale, Workplace
 from training.papers.stats import mean_text
 
