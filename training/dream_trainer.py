@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from torchrlopt import _C
 from torchrlopt.agent.observation import Schema
 from training.collectors.worker import state_of
-from training.config import Config
-from training.device.prices import Prices
-from training.episodes.answers import Answers
 from training.episodes.latent_task import POLICY, RANDOM, WATCHED, LatentEpisodes, LatentTask, latent_config
 from training.episodes.play import Key
 from training.learning import ppo
@@ -73,33 +68,14 @@ def fit(
 class DreamTrainer(Trainer):
     """One run of the rows WM and WM+.
 
-    Args:
-        config: all arguments; `row` is "wm" or "wm_plus".
-        folder: of the run; created if missing.
-        resume: continue the run in the folder; if false, the folder must hold no run.
-        prices: of the device; the default device if None.
-        graph: see `Trainer`; the dissertation has one run per graph.
-        answers: see `Trainer`.
-
-    Raises:
-        OptionsError: see `Trainer`.
-        FileExistsError: the folder already holds a run.
-        ValueError: the run there has other arguments.
+    Its arguments are those of `Trainer`; the dissertation has one run per graph.
     """
 
     rows = tuple(MODELS)
 
-    def __init__(
-        self,
-        config: Config,
-        folder: Path,
-        *,
-        resume: bool = False,
-        prices: Prices | None = None,
-        graph: _C.Graph | None = None,
-        answers: Answers | None = None,
-    ) -> None:
-        super().__init__(config, folder, prices, graph, answers)
+    def build(self) -> None:
+        """See `Trainer`."""
+        config = self.config
         schema = Schema.current()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -112,8 +88,8 @@ class DreamTrainer(Trainer):
         self.encoder.requires_grad_(False)
         self.model_optimiser, self.optimiser = optimisers_of(self.controller, config)
         self.replay = Replay()
-        self.collector = self.collector_of(LatentTask(config, self.prices, sizes, self.graph_text, answers))
-        self.open(resume)
+        task = LatentTask(config, self.prices, sizes, self.graph_text, self.answers)
+        self.collector = self.collector_of(task)
 
     def parts(self) -> dict[str, Any]:
         """See `Trainer`."""

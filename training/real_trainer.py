@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from torchrlopt import _C
 from torchrlopt.substitutions import load_library
 from training.config import Config
-from training.device.prices import Prices
-from training.episodes.answers import Answers
 from training.episodes.candidate_task import CandidateTask, controller_config, state_of
 from training.episodes.play import Key
 from training.learning import distil, gumbel, ppo
@@ -37,37 +33,18 @@ UPDATES: dict[str, Callable[..., dict[str, float]]] = {
 class RealTrainer(Trainer):
     """One run of a row that learns from real episodes.
 
-    Args:
-        config: all arguments; `row` is "mf", "plan" or "gumbel".
-        folder: of the run; created if missing.
-        resume: continue the run in the folder; if false, the folder must hold no run.
-        prices: of the device; the default device if None.
-        graph: see `Trainer`.
-        answers: see `Trainer`.
-
-    Raises:
-        OptionsError: see `Trainer`.
-        FileExistsError: the folder already holds a run.
-        ValueError: the run there has other arguments.
+    Its arguments are those of `Trainer`.
     """
 
     rows = tuple(UPDATES)
 
-    def __init__(
-        self,
-        config: Config,
-        folder: Path,
-        *,
-        resume: bool = False,
-        prices: Prices | None = None,
-        graph: _C.Graph | None = None,
-        answers: Answers | None = None,
-    ) -> None:
-        super().__init__(config, folder, prices, graph, answers)
+    def build(self) -> None:
+        """See `Trainer`."""
+        config = self.config
         self.controller: CandidateController = new_networks(config)
         self.optimiser = torch.optim.Adam(self.controller.parameters(), config.learning_rate)
-        self.collector = self.collector_of(CandidateTask(config, self.prices, self.graph_text, answers))
-        self.open(resume)
+        task = CandidateTask(config, self.prices, self.graph_text, self.answers)
+        self.collector = self.collector_of(task)
 
     def parts(self) -> dict[str, Any]:
         """See `Trainer`."""

@@ -64,17 +64,20 @@ def _check_measured(config: Config, answers: Answers) -> None:
 class Trainer(abc.ABC):
     """The common part of all rows' runs: updates, saving, resuming, exporting.
 
-    A subclass creates its networks and its `collector` in its constructor and then calls `open`.
+    A subclass creates its networks and its `collector` in `build`.
 
     Args:
-        config: all arguments.
+        config: all arguments; `row` is one of `rows`.
         folder: of the run; created if missing.
+        resume: continue the run in the folder; if false, the folder must hold no run.
         prices: of the device; the default device if None.
         graph: to play on; if None, the one named in `config`, or graphs of the curriculum.
         answers: see `training.episodes.play.play_group`; restricts the run to their substitutions.
 
     Raises:
-        OptionsError: this class does not train the row of `config`, or there is no such graph.
+        OptionsError: this class does not train the row of `config`, there is no such graph, or the run in the
+            folder has other arguments.
+        FileExistsError: the folder holds a run and `resume` is not set.
     """
 
     #: The rows that this class trains.
@@ -86,6 +89,8 @@ class Trainer(abc.ABC):
         self,
         config: Config,
         folder: Path,
+        *,
+        resume: bool = False,
         prices: Prices | None = None,
         graph: _C.Graph | None = None,
         answers: Answers | None = None,
@@ -107,6 +112,12 @@ class Trainer(abc.ABC):
         self.graph = one_graph(config.graph) if graph is None and config.graph else graph
         self.update = self.real_steps = self.imagined_steps = 0
         self.seconds = self.cpu_seconds = 0.0
+        self.build()
+        self._open(resume)
+
+    @abc.abstractmethod
+    def build(self) -> None:
+        """Create the networks, their optimisers and the collector."""
 
     @property
     def graph_text(self) -> str | None:
@@ -137,7 +148,7 @@ class Trainer(abc.ABC):
         """Work done once, before the first update; returns losses by name."""
         return {}
 
-    def open(self, resume: bool) -> None:
+    def _open(self, resume: bool) -> None:
         """Create the folder and write the arguments into it, or resume the run that it holds.
 
         Raises:
@@ -176,7 +187,7 @@ class Trainer(abc.ABC):
             )
 
     def save(self) -> None:
-        """Save everything that `open` needs to resume, atomically."""
+        """Save everything that resuming needs, atomically."""
         memory = io.BytesIO()
         state = {
             "parts": {name: part.state_dict() for name, part in self.parts().items()},
