@@ -99,6 +99,14 @@ def play_searched(
         return _Play(env, chooser, key, config, shown, num_shown).run(greedy_gain)
 
 
+def play_likeliest(chooser: CandidateChooser, env: _C.VecRewriteEnv) -> Floats:
+    """Take the network's likeliest step each time; returns the outcomes at the end of the only episode."""
+    outcome = env.outcomes()[0]
+    while not (outcome[OUTCOMES["terminated"]] or outcome[OUTCOMES["truncated"]]):
+        outcome = env.step(chooser.choose(observe(env), no_noise)[2].tolist())[0]
+    return outcome
+
+
 def _greedy_gain(
     chooser: CandidateChooser,
     graph: _C.Graph,
@@ -110,12 +118,9 @@ def _greedy_gain(
     """Gain of an episode in which the network takes the likeliest step each time."""
     env = _C.VecRewriteEnv([graph], library, cost, max_steps=config.max_steps, has_macros=chooser.has_macros)
     env.reset([0], [start])
-    begin = env.outcomes()[0]
-    outcome = begin
-    while not (outcome[OUTCOMES["terminated"]] or outcome[OUTCOMES["truncated"]]):
-        outcome = env.step(chooser.choose(observe(env), no_noise)[2].tolist())[0]
-    fall = begin[OUTCOMES["best_us"]] - outcome[OUTCOMES["best_us"]]
-    return float(fall / outcome[OUTCOMES["initial_us"]])
+    before_us = env.outcomes()[0, OUTCOMES["best_us"]]
+    outcome = play_likeliest(chooser, env)
+    return float((before_us - outcome[OUTCOMES["best_us"]]) / outcome[OUTCOMES["initial_us"]])
 
 
 class _Play:

@@ -19,14 +19,14 @@ from scipy import stats
 
 from baselines.search import limits_of_steps
 from torchrlopt import _C
-from torchrlopt.agent.networks.actions import no_noise
-from torchrlopt.agent.observation import observe
 from torchrlopt.env import OUTCOMES
 from torchrlopt.errors import AgentError
 from torchrlopt.machine.cost import cost_model
 from torchrlopt.options import SearchOptions
 from torchrlopt.substitutions import load_library
 from training import checkpoints
+from training.episodes.play import CandidateChooser
+from training.episodes.searched_play import play_likeliest
 from training.networks.candidate_controller import CandidateController, Guide
 from training.progress import progress_bar
 from training.scores.evaluate import MAX_BUDGET_MS, held_out_graph
@@ -95,11 +95,8 @@ def _alone_us(
     """Cost after taking the likeliest step each time, until the likeliest step is to stop."""
     env = _C.VecRewriteEnv([graph], library, cost, max_steps=MAX_STEPS)
     env.reset([0], [{}])
-    outcome = env.outcomes()[0]
     with torch.no_grad():
-        while not (outcome[OUTCOMES["terminated"]] or outcome[OUTCOMES["truncated"]]):
-            outcome = env.step(controller.act(observe(env), no_noise)[0].tolist())[0]
-    return float(outcome[OUTCOMES["best_us"]])
+        return float(play_likeliest(CandidateChooser(controller), env)[OUTCOMES["best_us"]])
 
 
 def _searched_us(guide: Guide, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, limit: int) -> float:
