@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any
 
 import pandas as pd
 import typer
-from rich.table import Table
 
 from baselines.collection.processes import prepare, run_apart
 from baselines.collection.run import MEANING, Outcome
 from baselines.collection.table import ARCHITECTURES, CASES
 from baselines.shared import terminal
 from baselines.shared.arguments import CsvFile, choose, writable
-from baselines.shared.tables import write_whole
+from baselines.shared.tables import rich, write_whole
 from torchrlopt import executor_table
 
 CSV_COLUMNS = (
@@ -73,19 +73,17 @@ def main(
             progress.update(task, description=label)
             outcome = run_apart(label, options, timeout)
             outcomes.append(outcome)
-            if outcome.detail:
-                line = f"{label}: {outcome.status}: {outcome.detail}"
-                progress.console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
-            if outcome.hidden:
-                line = f"{label}: hidden by the fallback: {outcome.hidden}"
-                progress.console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
+            for what, text in ((outcome.status, outcome.detail), ("hidden by the fallback", outcome.hidden)):
+                if text:
+                    line = f"{label}: {what}: {text}"
+                    progress.console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
             if csv is not None:
                 write_csv(outcomes, csv)
             if traces is not None and outcome.trace:
                 with traces.open("a", encoding="utf-8") as file:
                     file.write(f"== {label}: {outcome.status}\n{outcome.trace}\n")
             progress.advance(task)
-    console.print(render(outcomes))
+    console.print(rich("Compiled and compared with eager PyTorch", table(outcomes)))
     for line in summary(outcomes):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if any(outcome.status not in ("equal", "dynamo") or outcome.hidden for outcome in outcomes):
@@ -94,31 +92,19 @@ def main(
 
 def write_csv(outcomes: Sequence[Outcome], path: Path) -> None:
     """Write all outcomes, with `CSV_COLUMNS`."""
-    rows = [[_cell(each, column) for column in CSV_COLUMNS] for each in outcomes]
-    write_whole(pd.DataFrame(rows, columns=list(CSV_COLUMNS)), path)
+    frame = pd.DataFrame(map(asdict, outcomes), columns=list(CSV_COLUMNS))
+    write_whole(frame, path, float_format="%.3f")
 
 
-def _cell(outcome: Outcome, column: str) -> str:
-    value = getattr(outcome, column)
-    if value is None:
-        return ""
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def render(outcomes: Sequence[Outcome]) -> Table:
-    """The terminal table, one row per case."""
-    figures = ("graphs", "rewritten", "operators", "speed-up", "first call s")
-    table = terminal.table("Compiled and compared with eager PyTorch", ("case", "status"), figures)
-    table.add_column("kept, why", overflow="fold")
-    for each in outcomes:
-        table.add_row(
-            each.case, each.status, str(each.graphs), str(each.rewritten),
-            f"{each.nodes_before} -> {each.nodes_after}",
-            "-" if each.speedup is None else f"{each.speedup:.2f}x",
-            "-" if each.first_call_s is None else f"{each.first_call_s:.1f}",
-            each.reasons, style="" if each.status == "equal" else "red",
-        )  # fmt: skip
-    return table
+def table(outcomes: Sequence[Outcome]) -> pd.DataFrame:
+    """One row per case, as texts."""
+    own = pd.DataFrame(map(asdict, outcomes)).astype({"speedup": float, "first_call_s": float})
+    shown = own[["case", "status", "graphs", "rewritten"]].astype(str)
+    shown["operators"] = own.nodes_before.astype(str) + " -> " + own.nodes_after.astype(str)
+    shown["speed-up"] = own.speedup.map("{:.2f}x".format, na_action="ignore").fillna("-")
+    shown["first call s"] = own.first_call_s.map("{:.1f}".format, na_action="ignore").fillna("-")
+    shown["why original"] = own.reasons.str.replace(r"(\d+) x ([^;]+)", r"\2 (\1)", regex=True)
+    return shown
 
 
 def summary(outcomes: Sequence[Outcome]) -> list[str]:

@@ -1,18 +1,15 @@
-"""Terminal output of commands: console, tables, and the description of the machine."""
+"""Terminal output of commands: console, progress, and the description of the machine."""
 
 from __future__ import annotations
 
 import os
 import platform
 import sys
-from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 # Characters that the widest table needs, for output without a width of its own.
 _PLAIN_WIDTH = 200
@@ -37,16 +34,6 @@ def announce(to: Console, *settings: object) -> None:
     load = os.getloadavg()[0]
     if load > _QUIET_LOAD:
         to.print(f"The machine is busy (load {load:.1f}): expect wide quartiles.", style="yellow")
-
-
-def table(title: str | None, names: Iterable[str], figures: Iterable[str]) -> Table:
-    """An empty table: columns of names, then right-aligned columns of figures."""
-    made = Table(title=title, box=box.SIMPLE)
-    for heading in names:
-        made.add_column(heading, no_wrap=True)
-    for heading in figures:
-        made.add_column(heading, justify="right", no_wrap=True)
-    return made
 
 
 def machine() -> str:
