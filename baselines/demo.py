@@ -8,7 +8,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
@@ -20,6 +19,7 @@ from rich.table import Table
 import torchrlopt
 from baselines.models import NAMES, build
 from baselines.shared.arguments import choose
+from baselines.shared.rounds import alternated_us
 
 DEFAULT = ["squeezenet1_1", "resnet18", "repvgg_a0", "linear_attention", "heads_loop", "moe_loop"]
 ROUNDS = 15
@@ -28,17 +28,6 @@ ROUNDS = 15
 def first_tensor(output: Any) -> torch.Tensor:
     """The first output of a model."""
     return output if isinstance(output, torch.Tensor) else output[0]
-
-
-def alternated_ms(callables: list[Callable[[], Any]]) -> list[float]:
-    """Median time of each callable in milliseconds; calls alternate, so that all see the same load."""
-    times: list[list[float]] = [[] for _ in callables]
-    for _ in range(ROUNDS):
-        for call, taken in zip(callables, times, strict=True):
-            start = time.perf_counter()
-            call()
-            taken.append((time.perf_counter() - start) * 1e3)
-    return [statistics.median(taken) for taken in times]
 
 
 def row(name: str) -> list[str]:
@@ -51,7 +40,8 @@ def row(name: str) -> list[str]:
     compiled = torch.compile(model, backend="rlopt")
     expected, got = first_tensor(model(*inputs)), first_tensor(compiled(*inputs))
     error = ((expected - got).abs().max() / expected.abs().max()).item()
-    eager_ms, compiled_ms = alternated_ms([lambda: model(*inputs), lambda: compiled(*inputs)])
+    times = alternated_us({"eager": lambda: model(*inputs), "ours": lambda: compiled(*inputs)}, ROUNDS)
+    eager_ms, compiled_ms = (statistics.median(us) / 1e3 for us in times.values())
     report = optimised.report
     steps = Counter(step.substitution for step in report.steps)
     return [

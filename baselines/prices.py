@@ -74,9 +74,8 @@ def main(
 
     inductor and runtimes read results of `baselines.compare`, in float32. inductor: its time as predicted
     from that of a runtime and the prices of both, which is how `executor="auto"` decides to leave it out.
-    runtimes: the price of a model in each runtime as a share of eager's, next to the measured time of
-        "torchrlopt" in
-    another executor, which is how `executor="default"` chooses what it tries first.
+    runtimes: the price of a model in each runtime as a share of eager's, next to torchrlopt's measured time
+    in another executor, which is how `executor="default"` chooses what it tries first.
 
     Example: python -m baselines.prices variants --models resnet18 --executors eager --csv prices.csv
     """
