@@ -6,6 +6,8 @@ the training form as it is after training: every branch with its own BatchNorm.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -27,30 +29,6 @@ class RepVggBlock(nn.Module):
         if self.identity is not None:
             out = out + self.identity(x)
         return F.relu(out)
-
-
-class RepVgg(nn.Module):
-    """RepVGG in training form: [B, 3, 224, 224] to logits [B, 1000].
-
-    Args:
-        depths: Number of blocks of each of the four stages.
-        widths: Channels of each stage.
-    """
-
-    def __init__(self, depths: tuple[int, ...], widths: tuple[int, ...]) -> None:
-        super().__init__()
-        channels = min(64, widths[0])
-        blocks = [RepVggBlock(3, channels, stride=2)]
-        for depth, width in zip(depths, widths, strict=True):
-            for index in range(depth):
-                blocks.append(RepVggBlock(channels, width, stride=2 if index == 0 else 1))
-                channels = width
-        self.blocks = nn.Sequential(*blocks)
-        self.pool = nn.AdaptiveAvgPool2d(1)
-        self.classifier = nn.Linear(channels, 1000)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.classifier(self.pool(self.blocks(x)).flatten(1))
 
 
 class MobileOneBlock(nn.Module):
@@ -95,25 +73,16 @@ class MobileOneBlock(nn.Module):
         return F.relu(out)
 
 
-class MobileOne(nn.Module):
-    """MobileOne in training form: [B, 3, 224, 224] to logits [B, 1000].
+class Stacked(nn.Module):
+    """Blocks, the mean over the pixels, and a linear layer: [B, 3, 224, 224] to logits [B, 1000].
 
     Args:
-        depths: Pairs of a depth-wise and a point-wise block in each of the four stages.
-        widths: Channels of each stage.
-        num_branches: Parallel convolutions in each block after the first.
+        blocks: Applied one after the other.
+        channels: That the last one gives.
     """
 
-    def __init__(self, depths: tuple[int, ...], widths: tuple[int, ...], num_branches: int) -> None:
+    def __init__(self, blocks: Sequence[nn.Module], channels: int) -> None:
         super().__init__()
-        channels = min(64, widths[0])
-        blocks = [MobileOneBlock(3, channels, kernel=3, stride=2)]
-        for depth, width in zip(depths, widths, strict=True):
-            for index in range(depth):
-                stride = 2 if index == 0 else 1
-                blocks.append(MobileOneBlock(channels, channels, 3, stride, channels, num_branches))
-                blocks.append(MobileOneBlock(channels, width, 1, num_branches=num_branches))
-                channels = width
         self.blocks = nn.Sequential(*blocks)
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Linear(channels, 1000)
@@ -124,9 +93,23 @@ class MobileOne(nn.Module):
 
 def repvgg_a0() -> nn.Module:
     """RepVGG-A0 in training form: 9.1 M parameters."""
-    return RepVgg((2, 4, 14, 1), (48, 96, 192, 1280))
+    channels = 48
+    blocks = [RepVggBlock(3, channels, stride=2)]
+    for depth, width in ((2, 48), (4, 96), (14, 192), (1, 1280)):
+        for index in range(depth):
+            blocks.append(RepVggBlock(channels, width, stride=2 if index == 0 else 1))
+            channels = width
+    return Stacked(blocks, channels)
 
 
 def mobileone_s0() -> nn.Module:
     """MobileOne-S0 in training form, four branches: 5.3 M parameters."""
-    return MobileOne((2, 8, 10, 1), (48, 128, 256, 1024), num_branches=4)
+    channels = 48
+    blocks = [MobileOneBlock(3, channels, kernel=3, stride=2)]
+    for depth, width in ((2, 48), (8, 128), (10, 256), (1, 1024)):
+        for index in range(depth):
+            stride = 2 if index == 0 else 1
+            blocks.append(MobileOneBlock(channels, channels, 3, stride, channels, num_branches=4))
+            blocks.append(MobileOneBlock(channels, width, 1, num_branches=4))
+            channels = width
+    return Stacked(blocks, channels)
