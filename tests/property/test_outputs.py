@@ -138,7 +138,14 @@ CASES = [
 @pytest.mark.parametrize(
     ("door", "executor", "weights"),
     nightly_but(
-        [case for case in CASES if case[0] == "compile" or "eager" in case or "frozen" in case], CASES
+        [
+            ("compile", "eager", "check"),
+            *(("optimise", "eager", weights) for weights in ("check", "live", "frozen")),
+            ("optimise", "inductor", "frozen"),
+            *(("compile", name, "check") for name in RUNTIMES[:1]),
+            *(("optimise", name, "frozen") for name in RUNTIMES[1:]),
+        ],
+        CASES,
     ),
 )
 def test_outputs_are_the_callers(door: str, executor: str, weights: str) -> None:

@@ -13,8 +13,8 @@ from torchrlopt.errors import SubstitutionError
 from torchrlopt.substitutions import library_files, library_text, load, load_library
 
 LIBRARY = load_library()
-#: Instances of each, and no more than that where the profile asks for more; ten times fewer under sanitizers.
-NUM_INSTANCES = min(200, hypothesis.settings.default.max_examples)
+#: Instances of each, and no more than that where the profile asks for more; fewer under sanitizers.
+NUM_INSTANCES = min(100, hypothesis.settings.default.max_examples)
 #: Contexts that any pattern can stand in; the others need an intermediate or two inputs.
 ALWAYS_POSSIBLE = {"plain", "second consumer", "shared input", "overlap"}
 
