@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 from collections.abc import Iterator
@@ -30,16 +31,26 @@ def _process_as_before() -> Iterator[None]:
     environment = dict(os.environ)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     yield
-    os.environ.clear()
-    os.environ.update(environment)
+    if os.environ != environment:
+        os.environ.clear()
+        os.environ.update(environment)
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
+STORES = itertools.count()
+
+
 @pytest.fixture(autouse=True)
-def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep tests from reading or writing the user's plan store."""
-    monkeypatch.setenv("TORCHRLOPT_CACHE_DIR", str(tmp_path / "store"))
+def own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep tests from reading or writing the user's plan store.
+
+    The folder is made by whoever stores something: `tmp_path` would make one for each of thousands of tests,
+    which takes longer than most of them.
+    """
+    place = tmp_path_factory.getbasetemp() / f"store{next(STORES)}"
+    monkeypatch.setenv("TORCHRLOPT_CACHE_DIR", str(place))
+    return place
 
 
 @pytest.fixture(autouse=True)

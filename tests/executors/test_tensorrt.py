@@ -202,12 +202,12 @@ def test_weights_that_change(gpu: torch.device, settings: dict[str, Any]) -> Non
 
 
 @pytest.mark.tensorrt
-def test_plans_are_kept_on_disk_and_damaged_ones_are_rebuilt(gpu: torch.device, tmp_path: Path) -> None:
+def test_plans_are_kept_on_disk_and_damaged_ones_are_rebuilt(gpu: torch.device, own_store: Path) -> None:
     model, x = build(gpu)
     check(optimised(model, x), model, x)
     assert lowered().maker.num_builds == 1
-    (plan,) = (tmp_path / "store" / "tensorrt").glob("*.plan")
-    assert list((tmp_path / "store" / "tensorrt").glob("timings-*"))
+    (plan,) = (own_store / "tensorrt").glob("*.plan")
+    assert list((own_store / "tensorrt").glob("timings-*"))
     check(optimised(model, x), model, x)
     assert lowered().maker.num_builds == 0
     plan.write_bytes(plan.read_bytes()[:-10])
