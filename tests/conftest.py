@@ -90,6 +90,13 @@ def fresh_dynamo() -> Iterator[None]:
     backend.reset()
 
 
+@pytest.fixture
+def young_heap() -> None:
+    """Leave what lives now out of later garbage collections, for tests that ask for several of them."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_collection_finish() -> None:
     """Leave what is loaded by now out of garbage collection, which takes a second with it."""
     gc.collect()

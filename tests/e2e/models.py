@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from torchrlopt.compile.backend import reports
+from torchrlopt.compile.memory import MEMORY
 from torchrlopt.report import Report
 
 # errors are raised, and the rewritten graph is used whether or not it is faster on a busy machine
@@ -126,3 +127,22 @@ def assert_same(model: nn.Module, run: Callable[..., Any], *inputs: Any) -> Any:
         got = run(*copy.deepcopy(inputs))
     assert_right(got, expected, reference)
     return got
+
+
+def close(got: Any, expected: Any) -> None:
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def lowered() -> Any:
+    """What the executor made of the one graph that this process has compiled."""
+    (compiled,) = MEMORY.compiled.values()
+    return compiled.lowered
+
+
+def failing(error: Exception) -> Any:
+    """A function that raises, whatever it is given."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail

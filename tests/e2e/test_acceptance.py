@@ -54,37 +54,6 @@ def update_in_place(model: nn.Module, other: nn.Module) -> None:
         mine.copy_(theirs)
 
 
-def update_data(model: nn.Module, other: nn.Module) -> None:
-    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
-        mine.data = theirs.data.clone()
-
-
-UPDATES: dict[str, Any] = {
-    "in place": update_in_place,
-    "load_state_dict": lambda model, other: model.load_state_dict(other.state_dict()),
-    "load_state_dict(assign)": lambda model, other: model.load_state_dict(
-        copy.deepcopy(other.state_dict()), assign=True
-    ),
-    "p.data = t": update_data,
-}
-
-
-@pytest.mark.parametrize("weights", ["check", "live"])
-@pytest.mark.parametrize("update", UPDATES)
-@pytest.mark.parametrize(("kind", "shape"), KINDS)
-def test_updated_weights(kind: type[nn.Module], shape: tuple[int, ...], update: str, weights: str) -> None:
-    model, x = build(kind), torch.randn(shape)
-    run = compiled(model, weights=weights)
-    before = assert_same(model, run, x)
-    for seed in (1, 2):
-        with torch.no_grad():
-            UPDATES[update](model, build(kind, seed))
-        after = assert_same(model, run, x)
-        assert not torch.equal(before, after)
-        before = after
-    assert was_rewritten()
-
-
 def test_frozen_weights_stay_as_they_were() -> None:
     """As they were at the compile, not at the check before it, which gives constant weights some noise."""
     model, x = build(Branches), torch.randn(5, 16)

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.testing import assert_close
 
-from tests.e2e.models import QUICK, Branches, ConvNorm, build
+from tests.e2e.models import QUICK, Branches, ConvNorm, build, close
 from torchrlopt import optimise
 from torchrlopt.compile import backend
 from torchrlopt.errors import UnsupportedError
@@ -18,10 +17,6 @@ from torchrlopt.errors import UnsupportedError
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 X = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
-
-
-def close(got: Any, expected: Any) -> None:
-    assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
 # The first call

@@ -9,19 +9,14 @@ import pytest
 import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.testing import assert_close
 
-from tests.e2e.models import QUICK, Branches, build
+from tests.e2e.models import QUICK, Branches, build, close
 from torchrlopt import optimise
 from torchrlopt.errors import UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 X = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
-
-
-def close(got: Any, expected: Any) -> None:
-    assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_an_optimised_module_inside_another() -> None:

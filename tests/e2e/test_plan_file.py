@@ -54,6 +54,7 @@ def test_a_saved_plan_is_applied_without_a_search(
     assert_same(model, fast, X)
 
 
+@pytest.mark.nightly
 def test_a_plan_goes_from_process_to_process(saved: tuple[Report, Path]) -> None:
     report, path = saved
     code = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -85,8 +86,17 @@ def run_of(model: nn.Module, executor: str, *inputs: Tensor) -> Optimised:
     return optimise(model, inputs, **options)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("executor", nightly_but(["eager", *RUNTIMES[:1]], ["eager", *RUNTIMES]))
+@pytest.mark.parametrize(
+    ("executor", "name"),
+    nightly_but(
+        # A runtime takes what is in range only; of the kinds of readers and writers it sees one each.
+        [*(("eager", name) for name in FUNCTIONS),
+         *((executor, name) for executor in RUNTIMES[:1]
+           for name in ("embedding", "gather", "index of two axes", "index after clamp", "scatter_add",
+                        "index_put", "cross_entropy", "floor division", "remainder"))],
+        itertools.product(["eager", *RUNTIMES], FUNCTIONS),
+    ),
+)  # fmt: skip
 def test_positions_out_of_range_are_those_of_pytorch(executor: str, name: str) -> None:
     torch.manual_seed(0)
     model = Reading(FUNCTIONS[name]).eval()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,14 @@ def in_new_thread(work: Callable[[], Any]) -> Any:
     thread.start()
     thread.join()
     return found[0]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_frozen() -> Iterator[None]:
+    """The state counts what is left out of garbage collection; what tests left out may die meanwhile."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 @pytest.fixture
@@ -112,7 +121,7 @@ def seeded() -> None:
     random.seed(3)
 
 
-@pytest.mark.parametrize("name", nightly_but(["agent", "greedy"], SEARCHERS))
+@pytest.mark.parametrize("name", nightly_but(["agent"], SEARCHERS))
 def test_nothing_is_seen_of_a_compilation(
     name: str, seen: dict[str, list[dict[str, Any]]], two_threads: None, fresh_dynamo: None
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
@@ -19,23 +18,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from torchrlopt import _C
-from torchrlopt.substitutions import load_library
 from training.papers import rows
-from training.papers.graphs import TINY, graph_of
-from training.papers.policies import (
-    DRAWN,
-    UniformCandidates,
-    best_prefix,
-    costs_along,
-    env_step_ms,
-    gain_of,
-    played,
-)
+from training.papers.graphs import TINY
 from training.papers.reproduction import EXPERIMENTS, OF_ROWS, main
-from training.papers.rows import config_of
 from training.papers.runner import Scale, Workplace, make_all, path_of, read
-from training.papers.searches import prices, properties_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "training" / "results"
@@ -192,39 +178,3 @@ def test_data_that_are_not_there_are_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(APP, ["fig4.2", "--data", str(tmp_path), "--out", str(tmp_path)])
     assert result.exit_code == 2
     assert "fig4.2" in re.sub(r"[\s│]", "", result.output), "the path may be wrapped"
-
-
-def test_prices_of_other_seeds_are_disturbed() -> None:
-    graph = _C.parse_graph("graph (x: f32[8,8]) {\n  y = Relu(x)\n  return y\n}")
-    costs = [prices("eager", seed).total(graph)["time_us"] for seed in (0, 1, 2, 1)]
-    assert len(set(costs)) == 3
-    assert costs[1] == costs[3]
-
-
-def test_properties_of_a_small_graph() -> None:
-    graph = _C.parse_graph(
-        "graph (x: f32[4,8], %v: f32[8,8], %w: f32[8,8]) {\n"
-        "  a = MatMul(x, %v)\n  b = MatMul(x, %w)\n  y = Add(a, b)\n  return y\n}"
-    )
-    found = properties_of(graph)
-    expected = {"operators": 3, "edges": 2, "layers": 2, "unique_layers": 1, "depth": 2}
-    assert found | expected == found
-    assert found["places"] > 0
-
-
-def test_a_policy_is_judged_by_the_best_graph_that_it_passed() -> None:
-    cost, library, graph = _C.CostModel(), load_library(), graph_of(TINY)
-    steps = _C.search(graph, library, cost, searcher="greedy")["steps"]
-    along = costs_along(graph, cost, steps)
-    lowest = min(range(len(along)), key=along.__getitem__)
-    assert best_prefix(graph, cost, [[], steps]) == steps[:lowest]
-    assert gain_of(graph, cost, []) == 0
-    assert math.isnan(env_step_ms(graph, cost, []))
-    config = config_of("mf", TINY)
-    told, rollout = played(graph, cost, [UniformCandidates(True)] * 2, config)
-    assert played(graph, cost, [UniformCandidates(True)] * 2, config)[0]["steps"] == told["steps"], (
-        "drawn by key"
-    )
-    assert told["best"] >= max([*told["gains"], told["likeliest"]]) - 1e-9
-    assert len(told["gains"]) == DRAWN
-    assert sum(told["lengths"]) == rollout.num_steps

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.crosses import nightly_but
 from tests.e2e.models import STRICT
 from tests.e2e.runtime_operators import CASES, measured
 from torchrlopt import optimise
@@ -31,6 +34,13 @@ def test_an_operator_is_as_exact_as_pytorch(runtime: str, name: str) -> None:
         "ReduceMin",
     }:
         assert {row[-1] for row in rows} & {"mended", "refused"}
+
+
+def in_turns(names: Iterable[str]) -> list[Any]:
+    """Pairs with all runtimes, of which `make test` has one for each name."""
+    each = list(names)
+    kept = [(RUNTIMES[at % len(RUNTIMES)], name) for at, name in enumerate(each)]
+    return nightly_but(kept, itertools.product(RUNTIMES, each))
 
 
 class Around(nn.Module):
@@ -77,8 +87,7 @@ REFUSED = {("openvino", "cumsum"), ("openvino", "mish")}
 
 
 @pytest.mark.usefixtures("fresh_dynamo")
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(("runtime", "name"), in_turns(MODELS))
 def test_a_model_is_as_exact_as_pytorch(runtime: str, name: str) -> None:
     """Element by element, at a scale that neither the check nor the example has."""
     pytest.importorskip(runtime)
@@ -116,8 +125,7 @@ EXACT: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str | None]] = {
 
 
 @pytest.mark.usefixtures("fresh_dynamo")
-@pytest.mark.parametrize("name", EXACT)
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(("runtime", "name"), in_turns(EXACT))
 def test_special_results_are_those_of_pytorch(runtime: str, name: str) -> None:
     """Also of a call with other numbers than the check has seen: none of them is above 0."""
     pytest.importorskip(runtime)

@@ -232,9 +232,8 @@ def test_what_cannot_be_saved_says_why(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_what_is_no_saved_model(tmp_path: Path) -> None:
     (tmp_path / "text.pt2").write_text("hello")
-    for name in ("text.pt2", "nowhere.pt2"):
-        with pytest.raises(ModelFormatError, match=name):
-            torchrlopt.load(tmp_path / name)
+    with pytest.raises(ModelFormatError, match=r"text\.pt2"):
+        torchrlopt.load(tmp_path / "text.pt2")
 
 
 def test_a_file_that_is_not_there_is_one_error_and_no_log_of_torch(

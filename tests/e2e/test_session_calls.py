@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
+import itertools
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from tests.crosses import nightly_but
 from tests.e2e.models import QUICK, RUNTIMES, build
 from torchrlopt import optimise
 
@@ -42,6 +43,13 @@ class Plain(nn.Module):
         return torch.cat([self.a(x), self.b(x)], 1).relu()
 
 
+WEIGHTS = ("check", "frozen", "live")
+CASES = nightly_but(
+    [*zip(RUNTIMES, WEIGHTS, strict=False), *zip(RUNTIMES, WEIGHTS[1:], strict=False)],
+    itertools.product(RUNTIMES, WEIGHTS),
+)
+
+
 def warm(model: nn.Module, executor: str, weights: str, *args: torch.Tensor) -> nn.Module:
     fast = optimise(model, args, **{**QUICK, "executor": executor, "weights": weights})
     assert fast.report.kept == "rewritten", fast.report.fallback_reason
@@ -55,8 +63,7 @@ def expect(fast: nn.Module, model: nn.Module, *args: torch.Tensor) -> None:
         assert_close(fast(*args), model(*args), rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-@pytest.mark.parametrize("weights", ["check", "frozen", "live"])
-@pytest.mark.parametrize("executor", RUNTIMES)
+@pytest.mark.parametrize(("executor", "weights"), CASES)
 def test_calls_are_right(executor: str, weights: str) -> None:
     model, at = build(Several), torch.tensor([2, 0])
     fast = warm(model, executor, weights, X, at)
@@ -75,8 +82,7 @@ class Handing(Plain):
         return x.float(), self.a.weight.contiguous(), torch.cat([self.a(x), self.b(x)], 1).relu()
 
 
-@pytest.mark.parametrize("weights", ["check", "frozen", "live"])
-@pytest.mark.parametrize("executor", RUNTIMES)
+@pytest.mark.parametrize(("executor", "weights"), CASES)
 def test_what_is_handed_on_is_among_the_outputs(executor: str, weights: str) -> None:
     model = build(Handing)
     fast = warm(model, executor, weights, X)
@@ -100,23 +106,6 @@ def test_a_wrong_call_leaves_later_ones_right(executor: str) -> None:
         fast(X, torch.tensor([7, 0]))
     for _ in range(2):
         expect(fast, model, X, at)
-
-
-@pytest.mark.parametrize("executor", RUNTIMES)
-def test_weights_that_change_get_a_session_of_their_own(executor: str) -> None:
-    model = build(Plain)
-    fast = warm(model, executor, "check", X)
-    for change in (
-        lambda: model.a.weight.mul_(-2),
-        lambda: model.b.weight.data.add_(1),
-        lambda: setattr(model.b, "bias", nn.Parameter(torch.ones(8))),
-        lambda: model.a.weight.fill_(math.nan),
-        lambda: model.a.weight.fill_(0.5),
-    ):
-        with torch.no_grad():
-            change()
-        for _ in range(6):
-            expect(fast, model, X)
 
 
 @pytest.mark.parametrize("executor", RUNTIMES)

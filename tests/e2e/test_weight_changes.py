@@ -197,6 +197,7 @@ def test_instances_take_turns_and_nothing_is_evaluated_twice(run: Run) -> None:
     assert lowered.num_evaluations == before + 12
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_instances_that_die_leave_nothing_behind(run: Run) -> None:
     for seed in range(3):
         model = build(seed)

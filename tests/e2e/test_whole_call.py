@@ -14,7 +14,7 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
-from tests.e2e.models import QUICK, Branches, build
+from tests.e2e.models import QUICK, Branches, build, close
 from torchrlopt import optimise
 from torchrlopt.api import whole_call
 from torchrlopt.api.optimised import Optimised
@@ -58,10 +58,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(timing, "measure", lambda *_, **__: made.graph)
     monkeypatch.setattr(whole_call, "against", made.time_whole)
     return made
-
-
-def close(got: Any, expected: Any) -> None:
-    assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("at_once", [True, False])
