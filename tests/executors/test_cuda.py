@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import torchrlopt
-from torchrlopt.compile.memory import MEMORY
+from tests.e2e.models import lowered
 from torchrlopt.options import Options
 
 pytestmark = pytest.mark.gpu
@@ -50,11 +50,6 @@ def check(ours: Any, model: nn.Module, x: torch.Tensor) -> None:
     with torch.no_grad():
         for got, expected in zip(ours(x), model(x), strict=True):
             torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance, check_stride=True)
-
-
-def lowered() -> Any:
-    (compiled,) = MEMORY.compiled.values()
-    return compiled.lowered
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)

@@ -18,10 +18,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 import torchrlopt
 from tests.crosses import nightly_but
-from tests.e2e.models import RUNTIMES
+from tests.e2e.models import RUNTIMES, lowered
 from torchrlopt import executor_table
 from torchrlopt.compile import backend
-from torchrlopt.compile.memory import MEMORY
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.report import Report
 
@@ -68,11 +67,6 @@ def check(ours: Any, model: nn.Module, x: torch.Tensor) -> None:
     with torch.no_grad():
         for got, expected in zip(ours(x), model(x), strict=True):
             torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5, check_stride=True)
-
-
-def lowered() -> Any:
-    (compiled,) = MEMORY.compiled.values()
-    return compiled.lowered
 
 
 @pytest.mark.parametrize(
@@ -245,12 +239,7 @@ def test_openvino_refuses_64_bits(executor: str) -> None:
         optimised(Wide().eval(), torch.arange(2**31, 2**31 + 8).reshape(2, 4), executor=executor)
     with pytest.raises(UnsupportedError, match="32 bits"):
         optimised(Wide().eval(), torch.randn(2, 4, dtype=torch.float64), executor=executor)
-    for compute in (
-        lambda x: x + 1,
-        lambda x: (x > 2**31).float(),
-        lambda x: x.double(),
-        lambda x: x.t()[:1],
-    ):
+    for compute in (lambda x: (x > 2**31).float(), lambda x: x.t()[:1]):
         wide = Apply(compute).eval()
         with pytest.raises(UnsupportedError, match="32 bits"):
             optimised(wide, torch.arange(2**31, 2**31 + 8).reshape(2, 4), executor=executor)

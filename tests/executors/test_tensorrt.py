@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import torchrlopt
-from torchrlopt.compile.memory import MEMORY
+from tests.e2e.models import lowered
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [ROOT / "torchrlopt" / "executors" / "tensorrt" / f"{name}.py" for name in ("build", "engine")]
@@ -177,11 +177,6 @@ def check(ours: Any, model: nn.Module, x: torch.Tensor) -> None:
     with torch.no_grad():
         for got, expected in zip(ours(x), model(x), strict=True):
             torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4, check_stride=True)
-
-
-def lowered() -> Any:
-    (compiled,) = MEMORY.compiled.values()
-    return compiled.lowered
 
 
 @pytest.mark.tensorrt
