@@ -105,6 +105,12 @@ def as_tuple(result: Any) -> tuple[Any, ...]:
     return tuple(result) if isinstance(result, tuple | list) else (result,)
 
 
+def gathered_calls(prepared: Prepared) -> list[str]:
+    """Names of what the gathered graph calls, in order."""
+    assert prepared.gathered is not None
+    return [node.name for node in prepared.gathered.graph.nodes if node.op.startswith("call")]
+
+
 def kernel_sequences(prepared: Prepared) -> list[_C.KernelSequence]:
     """What runs several calls as one."""
     nodes = [] if prepared.gathered is None else prepared.gathered.graph.nodes

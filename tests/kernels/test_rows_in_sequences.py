@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.crosses import nightly_but
 from tests.kernels.image_cases import rand
-from tests.kernels.kernel_cases import Prepared, check, prepare, threads
+from tests.kernels.kernel_cases import check, gathered_calls, prepare, threads
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.sequence import Instruction
@@ -21,12 +21,6 @@ from torchrlopt.executors.eager.kernels.sequence import Instruction
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
 
 DTYPES = [dtype for dtype in (torch.float32, torch.bfloat16) if indirect.kernels(dtype) is not None]
-
-
-def calls(prepared: Prepared) -> list[str]:
-    """Names of what the gathered graph calls."""
-    assert prepared.gathered is not None
-    return [node.name for node in prepared.gathered.graph.nodes if node.op.startswith("call")]
 
 
 def cell(x: Tensor, hidden: Tensor, state: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
@@ -45,8 +39,8 @@ def test_a_cell_is_one_call(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     weights = [rand(96, 24) / 5, rand(96, 24, seed=1) / 5, rand(24, 24, seed=2) / 5]
     args = [each.to(dtype) for each in (*inputs, *weights)]
     prepared = check(cell, args, static=[3, 4, 5])
-    assert [name for name in calls(prepared) if "sequence" in name] == ["sequence_default"]
-    assert not any("sigmoid" in name or "mul" in name for name in calls(prepared))
+    assert [name for name in gathered_calls(prepared) if "sequence" in name] == ["sequence_default"]
+    assert not any("sigmoid" in name or "mul" in name for name in gathered_calls(prepared))
 
 
 def random_rows(draw: random.Random) -> tuple[Callable[..., Any], list[Tensor]]:
@@ -147,7 +141,7 @@ def test_not_a_number_goes_through() -> None:
     special[0, 0], special[1, 1], special[2, 2] = torch.nan, torch.inf, -torch.inf
     args = [rand(4, 24), special, rand(24, 24) / 5, rand(24, 24, seed=1) / 5]
     prepared = prepare(function, args, static=[2, 3])
-    assert [name for name in calls(prepared) if "sequence" in name] == ["sequence_default"]
+    assert [name for name in gathered_calls(prepared) if "sequence" in name] == ["sequence_default"]
     for got, expected in zip(prepared.run(*args), function(*args), strict=True):
         assert 0 < expected.isnan().sum() < 4
         torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6, equal_nan=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.crosses import nightly_but
 from tests.kernels.image_cases import rand, weight
-from tests.kernels.kernel_cases import Prepared, check, prepare, threads
+from tests.kernels.kernel_cases import check, gathered_calls, prepare, threads
 from tests.kernels.network_cases import random_net
 from torchrlopt import _C
 from torchrlopt.capture.footprint import cpu_bytes_of_calls
@@ -21,12 +21,6 @@ from torchrlopt.executors.eager.kernels.epilogues import NONE
 from torchrlopt.executors.eager.kernels.sequence import Instruction
 
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
-
-
-def sequences(prepared: Prepared) -> list[str]:
-    """The calls of the gathered graph, in order."""
-    assert prepared.gathered is not None
-    return [node.name for node in prepared.gathered.graph.nodes if node.op.startswith("call")]
 
 
 def block(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> Tensor:
@@ -51,7 +45,7 @@ BLOCK = [
 def test_a_block_is_one_call(count: int, batch: int) -> None:
     with threads(count):
         prepared = check(block, [rand(batch, 8, 30, 30), *BLOCK], static=[1, 2, 3, 4, 5])
-    assert [name for name in sequences(prepared) if "sequence" in name] == ["sequence_default"]
+    assert [name for name in gathered_calls(prepared) if "sequence" in name] == ["sequence_default"]
 
 
 @pytest.mark.parametrize("seed", nightly_but(range(30), range(80)))
@@ -62,7 +56,7 @@ def test_random_networks(seed: int) -> None:
 
 def test_sizes_that_change_are_planned_anew() -> None:
     prepared = prepare(block, [rand(2, 8, 12, 14), *BLOCK], static=[1, 2, 3, 4, 5], dynamic=True)
-    assert "sequence_default" in sequences(prepared)
+    assert "sequence_default" in gathered_calls(prepared)
     for shape in ((2, 8, 12, 14), (5, 8, 9, 20), (1, 8, 3, 3), (0, 8, 6, 6), (2, 8, 12, 14)):
         x = rand(*shape)
         torch.testing.assert_close(prepared.run(x, *BLOCK)[0], block(x, *BLOCK), rtol=1e-4, atol=1e-5)
@@ -113,7 +107,7 @@ def test_parts_of_channels_are_read_where_they_lie() -> None:
 
     weights = [weight(24, 8, 1, 1), weight(8, 16, 1, 1), weight(8, 8, 1, 1)]
     prepared = check(function, [rand(2, 8, 12, 14), *weights], static=[1, 2, 3])
-    assert "split_with_sizes" not in sequences(prepared)
+    assert "split_with_sizes" not in gathered_calls(prepared)
 
 
 def test_images_that_grow_are_made_where_they_end() -> None:
@@ -129,7 +123,7 @@ def test_images_that_grow_are_made_where_they_end() -> None:
 
     weights = [weight(8, 8, 1, 1), *(weight(8, 8 + 16 * step, 3, 3) for step in range(4))]
     prepared = check(function, [rand(2, 8, 10, 12), *weights], static=range(1, 6))
-    assert "sequence_default" in sequences(prepared)
+    assert "sequence_default" in gathered_calls(prepared)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -142,7 +136,7 @@ def test_a_part_behind_others_is_read_where_it_was_made(dtype: torch.dtype) -> N
     args = [rand(2, 16, 9, 9), *(weight(*each) for each in sizes)]
     prepared = check(function, [each.to(dtype) for each in args], static=range(1, 5))
     if indirect.kernels(dtype) is not None:
-        assert [name for name in sequences(prepared) if "sequence" in name] == ["sequence_default"]
+        assert [name for name in gathered_calls(prepared) if "sequence" in name] == ["sequence_default"]
 
 
 @pytest.mark.parametrize("eps", [1e-5, 0.1])
@@ -183,7 +177,7 @@ def test_a_view_of_an_image_with_its_axes_in_another_order_cuts_a_sequence() -> 
 
     weights = [weight(8, 8, 1, 1), weight(8, 8, 1, 1), rand(16, 12) / 3, rand(12, 16) / 4]
     prepared = check(function, [rand(1, 8, 3, 4), *weights], static=[1, 2, 3, 4])
-    assert len([name for name in sequences(prepared) if "sequence" in name]) == 2
+    assert len([name for name in gathered_calls(prepared) if "sequence" in name]) == 2
 
 
 @pytest.mark.parametrize("channels", [3, 8])
@@ -199,7 +193,7 @@ def test_an_input_that_negates(channels: int) -> None:
         (rows, [rand(4, 16), rand(16, 16) / 4, rand(16, 16) / 4]),
     ):
         prepared = prepare(function, args, static=[1, 2])
-        assert "sequence_default" in sequences(prepared)
+        assert "sequence_default" in gathered_calls(prepared)
         x = torch._neg_view(args[0])
         torch.testing.assert_close(
             prepared.run(x, *args[1:])[0], function(x, *args[1:]), rtol=1e-4, atol=1e-5
@@ -216,7 +210,7 @@ def test_two_sequences_write_into_one_image() -> None:
     prepared = check(
         function, [rand(2, 8, 9, 7), *map(weight, *zip(*shapes, strict=True))], static=[1, 2, 3, 4]
     )
-    calls = sequences(prepared)
+    calls = gathered_calls(prepared)
     assert len([name for name in calls if "sequence" in name]) == 2
     assert "concat_buffer_default" in calls
 
@@ -255,7 +249,7 @@ def test_a_view_that_is_an_output_shares_the_memory_of_another() -> None:
 
     args = [rand(2, 16), rand(8, 16) / 4, rand(24, 8) / 4, rand(5, 24) / 4]
     prepared = check(function, args, static=[1, 2, 3])
-    assert "sequence_default" in sequences(prepared)
+    assert "sequence_default" in gathered_calls(prepared)
     row, view, _ = prepared.run(*args)
     assert row.data_ptr() == view.data_ptr()
 
