@@ -16,12 +16,11 @@ import torch
 from tests.agent.agent_cases import LIBRARY, new_network
 from torchrlopt import _C
 from torchrlopt.agent import catalogue, checkpoint
-from torchrlopt.agent.networks.agent_network import AgentConfig, AgentNetwork
 from torchrlopt.agent.observation import Schema
 from torchrlopt.errors import AgentError
 from torchrlopt.options import SearchOptions
 
-NUM_DAMAGED = 3000
+NUM_DAMAGED = 800
 
 
 @pytest.fixture
@@ -38,9 +37,12 @@ def rewrite(path: Path, change: object) -> None:
     header = json.loads(content[8 : 8 + length])
     change(header)  # type: ignore[operator]
     text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
-    manifest = json.loads(checkpoint.manifest_path(path).read_text())
-    manifest["sha256"] = checkpoint.hashlib.sha256(path.read_bytes()).hexdigest()
+    resign(path, len(text).to_bytes(8, "little") + text + content[8 + length :])
+
+
+def resign(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    manifest = {"sha256": checkpoint.hashlib.sha256(content).hexdigest()}
     checkpoint.manifest_path(path).write_text(json.dumps(manifest))
 
 
@@ -64,7 +66,7 @@ def test_another_kind_is_refused_by_name(path: Path, kind: str) -> None:
         checkpoint.load(path, LIBRARY)
 
 
-def test_thousands_of_damaged_files_are_refused(path: Path) -> None:
+def test_hundreds_of_damaged_files_are_refused(path: Path) -> None:
     """Bits that flip, anywhere and in the header, files that end early, and parts that are swapped."""
     content, draw = path.read_bytes(), random.Random(0)
     header = 8 + int.from_bytes(content[:8], "little")
@@ -94,24 +96,18 @@ def test_damaged_headers_with_a_digest_that_fits_end_nothing(path: Path) -> None
     """Somebody who can write the manifest too gets a clear error, or another agent, never a crash."""
     content, draw, refused = path.read_bytes(), random.Random(1), 0
     header = 8 + int.from_bytes(content[:8], "little")
-    for _ in range(NUM_DAMAGED // 10):
+    for _ in range(NUM_DAMAGED // 4):
         damaged = bytearray(content)
         damaged[draw.randrange(header)] ^= 1 << draw.randrange(8)
-        path.write_bytes(damaged)
-        manifest = json.loads(checkpoint.manifest_path(path).read_text())
-        manifest["sha256"] = checkpoint.hashlib.sha256(damaged).hexdigest()
-        checkpoint.manifest_path(path).write_text(json.dumps(manifest))
+        resign(path, bytes(damaged))
         try:
             checkpoint.load(path, LIBRARY)
         except AgentError:
             refused += 1
-    assert refused > NUM_DAMAGED // 20
+    assert refused > NUM_DAMAGED // 8
 
 
-def test_a_file_cut_short_or_missing_is_refused(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(AgentError, match="damaged"):
-        checkpoint.load(path, LIBRARY)
+def test_a_missing_file_is_refused(path: Path) -> None:
     path.unlink()
     with pytest.raises(AgentError, match="cannot be read"):
         checkpoint.load(path, LIBRARY)
@@ -185,23 +181,7 @@ def test_other_names_are_refused(path: Path, names: str) -> None:
         checkpoint.load(path, LIBRARY)
 
 
-def test_room_is_for_what_the_file_holds(path: Path) -> None:
-    """An agent takes less than half of what it may."""
-    tensors = checkpoint.load_tensors(path.read_bytes())
-    room = checkpoint._room_for(tensors.values())
-    with checkpoint.making_networks(most=(left := checkpoint._room_for(tensors.values()))):
-        AgentNetwork(Schema.current(), AgentConfig(), LIBRARY.names)
-    assert 0 < room.tensors - left.tensors < room.tensors / 2
-    assert 0 < room.elements - left.elements < room.elements / 2
-
-
 DEEP = "[" * 100_000
-
-
-def resign(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    manifest = {"sha256": checkpoint.hashlib.sha256(content).hexdigest()}
-    checkpoint.manifest_path(path).write_text(json.dumps(manifest))
 
 
 @pytest.mark.parametrize("name", ["schema", "architecture", "latency"])
@@ -252,9 +232,7 @@ def test_weights_that_are_no_numbers_are_refused(path: Path) -> None:
 
 
 def test_a_file_that_is_no_safetensors_is_refused(path: Path) -> None:
-    path.write_bytes(b"x" * 100)
-    manifest = {"sha256": checkpoint.hashlib.sha256(b"x" * 100).hexdigest()}
-    checkpoint.manifest_path(path).write_text(json.dumps(manifest))
+    resign(path, b"x" * 100)
     with pytest.raises(AgentError, match="safetensors"):
         checkpoint.load(path, LIBRARY)
 

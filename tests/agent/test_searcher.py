@@ -12,17 +12,15 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.agent.agent_cases import COST, GRAPHS, LIBRARY, make_env, new_agent, new_network
+from tests.agent.agent_cases import COST, GRAPHS, LIBRARY, new_agent, new_network
 from tests.core.test_search import HILL
 from tests.core.test_search import LIBRARY as HILLS
 from torchrlopt import _C
 from torchrlopt.agent import catalogue
 from torchrlopt.agent.catalogue import searcher_of
-from torchrlopt.agent.observation import observe
 from torchrlopt.agent.search.first_plan import first_plan
 from torchrlopt.agent.search.searcher import AgentSearcher, SearcherWithoutAgent
 from torchrlopt.agent.undisturbed_torch import undisturbed_torch
-from torchrlopt.errors import EnvError
 from torchrlopt.machine.contention import own_time
 from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import ClassicSearcher, Plan, replay
@@ -94,34 +92,6 @@ def test_strict_numerics_takes_exact_substitutions_only() -> None:
     assert all(LIBRARY.is_exact(name) for name, _ in plan.steps)
 
 
-def test_a_copied_episode_goes_on_where_the_other_is_and_leaves_it_alone() -> None:
-    env = make_env(3)
-    before = [env.graph(i).hash() for i in range(3)]
-    env.copy(1, 2)
-    assert [env.graph(i).hash() for i in range(3)] == [before[0], before[1], before[1]]
-    assert (env.steps(2), env.hash(2)) == (env.steps(1), env.hash(1))
-    assert (env.outcomes()[2] == env.outcomes()[1]).all()
-    arrays = observe(env)
-    assert torch.equal(arrays.episode(1).candidates, arrays.episode(2).candidates)
-    env.step([-1, -1, 0])
-    assert [env.graph(i).hash() for i in range(2)] == before[:2]
-    assert env.graph(2).hash() != before[1]
-    replayed = _C.replay(GRAPHS[1], LIBRARY, env.steps(2))
-    assert replayed.hash() == env.graph(2).hash()
-
-
-@pytest.mark.parametrize(("source", "target"), [(-1, 0), (0, 2), (5, 1)])
-def test_a_copy_of_no_episode_is_refused(source: int, target: int) -> None:
-    with pytest.raises(EnvError, match="below 2"):
-        make_env(2).copy(source, target)
-
-
-def test_a_copy_before_the_first_reset_is_refused() -> None:
-    env = _C.VecRewriteEnv([GRAPHS[0]], LIBRARY, COST, num_envs=2)
-    with pytest.raises(EnvError, match="reset"):
-        env.copy(0, 1)
-
-
 def test_the_budget_is_kept() -> None:
     short = run(GRAPHS[1], budget_ms=1.0, budget_steps=0)
     long = run(GRAPHS[1], budget_ms=1_000.0, budget_steps=0)
@@ -170,12 +140,6 @@ def test_the_networks_improve_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan.cost_after_ms < plan.cost_before_ms
     costs = [cost_ms for _, cost_ms in plan.curve]
     assert costs[-1] == pytest.approx(plan.cost_after_ms)
-
-
-def test_a_plan_survives_storage() -> None:
-    plan = run(GRAPHS[0])
-    assert Plan.from_dict(plan.as_dict()) == plan
-    assert dataclasses.replace(plan) == plan
 
 
 class Loud(TorchFunctionMode):
