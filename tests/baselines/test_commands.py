@@ -125,24 +125,6 @@ def test_all_ways_compute_the_same(dtype: torch.dtype) -> None:
                     torch.testing.assert_close(other, first, rtol=close, atol=close, msg=what)
 
 
-def test_ways_to_call_pytorchs_kernels_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "CONVOLUTIONS", {"small": (8, 8, 5, 1, 1, 1)})
-    monkeypatch.setattr(kernels, "PRODUCTS", {"small": (2, 8, 8)})
-    monkeypatch.setattr(kernels, "SINGLE_PIXELS", ((8, 4),))
-    monkeypatch.setattr(kernels, "HEADS", {"small": (2, 8, 9)})
-    monkeypatch.setattr(kernels, "IMAGES", {"small": (1, 8, 7)})
-    found: set[str] = set()
-    with torch.no_grad():
-        for what, ways in kernels.call_cases():
-            found |= ways.keys()
-            # Layouts have operands of their own; on a CPU the one call for GELU is not its tanh form.
-            if not what.endswith(("relu", "gelu (tanh)")):
-                first, *others = [way() for way in ways.values()]
-                for other in others:
-                    torch.testing.assert_close(other.flatten(), first.flatten())
-    assert found == {"ATen", "channels_last", "product", "one call", "longer, cut", "volume"}
-
-
 @pytest.mark.nightly
 def test_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "CHAINS", (100, 200))

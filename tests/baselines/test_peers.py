@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import os
 import signal
@@ -19,18 +18,15 @@ import pytest
 pytest.importorskip("transformers", reason="the suite's transformers come from the transformers package")
 
 from baselines.peers.case import Case
-from baselines.peers.kernel_times import summed
 from baselines.peers.measured import (
     Row,
     Settings,
     error_limit,
     measure_models,
     relative_error,
-    together,
 )
 from baselines.peers.registry import make_peer
-from baselines.peers.worker import time_round
-from baselines.shared.rounds import Contestant, Runner, alternated, alternated_us, started
+from baselines.shared.rounds import Contestant, Runner, alternated, started
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,21 +64,6 @@ def test_error_limit_follows_eager() -> None:
     assert 1e-8 < error_limit(0.0, "float32") < error_limit(0.0, "bfloat16") < 0.1
 
 
-@pytest.mark.parametrize(("seconds", "num_timed"), [(0.0, 3), (0.5, 8), (1e9, 200)])
-def test_a_round_ends_by_its_seconds_but_has_enough_calls_and_not_too_many(
-    seconds: float, num_timed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[float] = []  # the clock moves by 0.0625 s with each
-
-    def call_ms() -> float:
-        calls.append(0.0625)
-        return 62.5
-
-    monkeypatch.setattr(time, "perf_counter", lambda: sum(calls))
-    assert time_round(call_ms, seconds) == [62.5] * num_timed
-    assert len(calls) == num_timed + 2  # the others warm the caches
-
-
 def test_unknown_peer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no peer named 'tensorrt'"):
         make_peer(case("tensorrt"), str(tmp_path))
@@ -104,12 +85,6 @@ def test_models_that_compile_together_are_timed_one_by_one(tmp_path: Path) -> No
     assert sorted("round" in phase for phase in phases[:4]) == [False] * 4
     assert {phase.rpartition(" ")[2] for phase in phases[:4]} == {"compiles"}
     assert phases[4:] == [f"{model}: round 1 of 1" for model in ("ensemble_mlp", "squeezenet1_1")]
-
-
-@pytest.mark.parametrize(("jobs", "sizes"), [(1, [1, 1, 1]), (4, [2, 1]), (5, [2, 1]), (6, [3])])
-def test_how_many_models_compile_together(jobs: int, sizes: list[int]) -> None:
-    groups = [[case("eager"), case("inductor")]] * 3
-    assert [len(some) for some in together(groups, jobs)] == sizes
 
 
 class Sleeper:
@@ -134,12 +109,12 @@ def contestants(count: int) -> list[Contestant]:
 
 
 def test_contestants_alternate_and_one_that_dies_leaves_the_others(tmp_path: Path) -> None:
-    with started(contestants(3), tmp_path) as runners:
-        assert [result for _, _, result in alternated(runners, 2, "answer")] == [0, 1, 2, 0, 1, 2]
-        assert runners[1].ask("die") is None
-        assert "killed by SIGKILL" in runners[1].reason
+    with started(contestants(2), tmp_path) as runners:
+        assert [result for _, _, result in alternated(runners, 2, "answer")] == [0, 1, 0, 1]
+        assert runners[0].ask("die") is None
+        assert "killed by SIGKILL" in runners[0].reason
         found = [(number, result) for number, _, result in alternated(runners, 2, "answer")]
-        assert found == [(0, 0), (0, 2), (1, 0), (1, 2)]
+        assert found == [(0, 1), (1, 1)]
 
 
 def test_one_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
@@ -148,14 +123,6 @@ def test_one_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
         runner._worker._timeout_s = 0.1
         assert runner.ask("hang") is None
         assert runner.reason == "no answer to 'hang' within 0.1 s"
-
-
-def test_functions_alternate() -> None:
-    calls: list[str] = []
-    ways = {name: lambda name=name: calls.append(name) for name in "ab"}
-    found = alternated_us(ways, rounds=2, calls=2)
-    assert "".join(calls) == "aabbaabb"
-    assert {name: len(times) for name, times in found.items()} == {"a": 4, "b": 4}
 
 
 def test_a_peer_that_raises_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
@@ -196,20 +163,6 @@ def test_a_failed_reference_costs_its_model_only(tmp_path: Path, monkeypatch: py
     assert found.ratios is None
 
 
-def test_settings_of_torchrlopt_have_labels_and_caches_of_their_own() -> None:
-    cases = [
-        Case("nasrnn", "torchrlopt", 1, "float32", 1, *own)
-        for own in itertools.product(
-            ("eager", "auto"), ("check", "live", "frozen"), ("agent", "greedy", "none")
-        )
-    ]
-    labels = [each.label for each in cases]
-    assert len(set(labels)) == len(labels)
-    assert labels[0] == "torchrlopt/eager"
-    assert "torchrlopt/auto/frozen" in labels
-    assert "torchrlopt/auto/frozen/none" in labels
-
-
 def test_the_process_of_a_runtime_needs_no_torch() -> None:
     """Else its peak memory would count torch."""
     script = (
@@ -217,19 +170,3 @@ def test_the_process_of_a_runtime_needs_no_torch() -> None:
         "& set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=120, check=True)
-
-
-def test_kernels_of_calls_are_added_up_by_name() -> None:
-    def call(start_us: float, slow: float = 0.0) -> list[tuple[float, float, str]]:
-        """A product, two small kernels of which the second begins while the first one runs, and a product."""
-        return [
-            (start_us, 5.0 + slow, "gemm"), (start_us + 20, 4.0, "void small"),
-            (start_us + 21, 2.0, "void small"), (start_us + 30, 7.0, "gemm"),
-        ]  # fmt: skip
-
-    spans = [*call(200.0), *call(0.0), *call(100.0, slow=9.0)]  # in any order
-    assert summed(spans, 3) == [("gemm", 2, 12.0, 12.0), ("small", 2, 6.0, 3.0)]
-    assert summed([], 6) == []
-    for other in (call(100.0)[:3], [(start, us, "other") for start, us, _ in call(100.0)]):
-        with pytest.raises(ValueError, match="same kernels"):
-            summed([*call(0.0), *other], 2)

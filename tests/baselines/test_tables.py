@@ -12,9 +12,8 @@ pytest.importorskip("transformers", reason="the suite's transformers come from t
 
 import typer
 
-from baselines import compare, figures, search
+from baselines import compare, figures
 from baselines.peers.case import PEERS
-from baselines.shared import plots
 from baselines.shared.arguments import choose, numbers, one, writable
 from baselines.shared.tables import COLUMNS, Results, markdown, read
 
@@ -89,55 +88,9 @@ def test_speed_ups_are_medians_of_the_rounds_ratios() -> None:
     assert means.startswith("| **geomean** |  | **2.00x** | **4.00x** | **2.00x** |")
 
 
-def test_what_a_plan_brings_in_the_same_executor() -> None:
-    results = made()
-    for model, ms in (("nasrnn", 4.0), ("ensemble_mlp", 1.0)):
-        for number in range(3):
-            results.add(model, f"{OURS}/none", "call", ms * (2 if number == 2 else 1), "ms", round=number)
-    shown = compare.table(results.frame).set_index("model")[f"{OURS} / without a plan"]
-    assert shown.tolist() == ["2.00x", "0.50x", "**1.00x**"]
-
-
-def test_plots_are_drawn(tmp_path: Path) -> None:
-    ratios = compare.speed_ups(made().frame)
-    plots.bars(ratios, "speed-up", tmp_path / "bars.png")
-    assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_gaps_of_searchers() -> None:
-    results = Results("search")
-    for searcher, limit, seed, costs in (
-        ("greedy", "0.3 s", 0, (2.0, 1.0)),
-        ("agent", "0.3 s", 0, (1.0, 1.0)),
-        ("agent", "0.3 s", 1, (4.0, 1.0)),
-        ("best_known", search.REFERENCE, 0, (1.0, 0.5)),
-    ):  # fmt: skip
-        for model, cost in zip(("a", "b"), costs, strict=True):
-            common = {"setting": limit, "round": seed}
-            results.add(model, searcher, "cost", cost, "ms", **common)
-            results.add(model, searcher, "expansions", 7, **common)
-            results.add(model, searcher, "time", 0.1, "s", **common)
-    by_name = search.by_searcher(results.frame).loc["0.3 s"]
-    assert by_name.loc["greedy"].tolist() == [2.0, 2.0]
-    assert by_name.loc["agent"].tolist() == [2.5, 2.0]
-    rivals = search.rival_table(results.frame)
-    assert rivals.rival.tolist() == ["greedy", "agent"]
-    assert rivals["above best known, %"].tolist() == ["100.00", "112.13"]
-    assert rivals["better, worse"].tolist() == ["0, 1", ""]
-
-
 def test_the_tables_of_the_pages_are_those_of_the_results() -> None:
     stale = [
         page.name for page in figures.PAGES
         if figures.with_figures(text := page.read_text(encoding="utf-8")) != text
     ]  # fmt: skip
     assert stale == [], "`make figures` writes them anew"
-
-
-def test_a_place_for_a_table_is_found_and_filled() -> None:
-    text = "before\n<!-- figures: means plan_inductor -->\nold\n<!-- end -->\nafter"
-    filled = figures.with_figures(text)
-    assert "old" not in filled
-    assert filled.startswith("before\n<!-- figures: means plan_inductor -->\n| peer | geometric mean |")
-    assert filled.endswith("|\n<!-- end -->\nafter")
-    assert figures.with_figures(filled) == filled
