@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from training.collectors.data_hash import data_hash
 from training.random_keys import generator
 
 DEADLY = 3  # the key in which a worker dies
@@ -73,3 +74,14 @@ class NoPlayer:
 class KilledPlayer(NumbersPlayer):
     def load(self, state: bytes) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+KEYS = [5, 0, DEADLY, 9, 1, 2, 7]
+STATE = bytes(range(40))
+
+
+def expected() -> str:
+    """The hash of what the keys give in one process."""
+    player = Numbers().player()
+    player.load(STATE)
+    return data_hash([player.play(key) for key in KEYS])

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 
 from tests.agent.agent_cases import LIBRARY, make_env, make_observation
 from torchrlopt import _C
-from torchrlopt.agent.networks.actions import MAX_LOCATIONS, LatentState, Legal, no_noise
-from torchrlopt.agent.networks.encoder import segment_sum
-from torchrlopt.agent.observation import Schema, collate, observe
+from torchrlopt.agent.networks.actions import LatentState, Legal, no_noise
+from torchrlopt.agent.observation import Schema, observe
 from torchrlopt.env import OUTCOMES
 from training.networks.candidate_controller import ControllerConfig, action_groups, new_controller
 from training.networks.encoders import ENCODERS
-from training.networks.ragged import segment_argmax, segment_log_softmax, segment_max, segment_mean
 from training.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
-from training.networks.two_stage_controller import TwoStageController, masked_entropy
+from training.networks.two_stage_controller import TwoStageController
 from training.networks.value_head import HIGHEST, NUM_BINS, ValueHead
 
 SCHEMA = Schema.current()
@@ -76,19 +72,6 @@ def test_targets_of_values_have_their_mean_and_add_up_to_one() -> None:
     assert head.mean(ends.log())[1] > HIGHEST - 0.05
 
 
-def test_a_value_is_learnt() -> None:
-    torch.manual_seed(0)
-    head = ValueHead(2, 32)
-    optimiser = torch.optim.Adam(head.parameters(), 1e-2)
-    states = torch.rand(256, 2)
-    values = states.sum(-1) * 0.3
-    for _ in range(200):
-        optimiser.zero_grad()
-        head.loss(head(states), values).mean().backward()
-        optimiser.step()
-    assert (head.mean(head(states)) - values).abs().mean() < 0.01
-
-
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_the_untrained_controller_is_greedy(encoder: str) -> None:
     controller = new_controller(LIBRARY, ControllerConfig(encoder=encoder))
@@ -130,28 +113,6 @@ def test_probabilities_of_an_episode_add_up_to_one_and_evaluate_is_act() -> None
         torch.testing.assert_close(again.log_prob, decision.log_prob)
         torch.testing.assert_close(again.value, decision.value)
         assert (actions <= states.counts).all()
-
-
-def test_draws_follow_the_probabilities() -> None:
-    controller = new_controller(LIBRARY)
-    with torch.no_grad():
-        controller.scorer.log_kappa.fill_(1.0)  # nearly uniform
-        one = make_observation(1)
-        many = collate([one] * 2000)
-        probabilities = controller(one)[0].exp()
-        actions, _ = controller.act(many, gumbel)
-    counts = torch.bincount(actions, minlength=len(probabilities)) / 2000
-    assert (counts - probabilities).abs().max() < 0.05
-
-
-def test_unseen_substitutions_are_scored() -> None:
-    controller = new_controller(LIBRARY)
-    states = make_observation(1)
-    few = controller.embeddings()[: int(states.substitutions.max()) + 1]
-    assert len(few) < len(LIBRARY)
-    nodes, graphs = controller.encoder(states)
-    logits, _, _ = controller.scorer(states, nodes, graphs, few)
-    assert logits.isfinite().all()
 
 
 def test_chosen_candidates_do_what_their_deltas_say() -> None:
@@ -204,21 +165,6 @@ def test_two_stage_probabilities_add_up_to_one() -> None:
     assert total == pytest.approx(1, abs=1e-5)
 
 
-def test_what_saves_more_is_likelier_at_first() -> None:
-    torch.manual_seed(0)
-    controller = TwoStageController(16, torch.randn(9, 8), kappa=10.0)
-    states = latent_states(1)
-    more = dataclasses.replace(states.legal, savings=states.legal.savings + 0.1)
-    for substitution in torch.nonzero(states.legal.mask[0, :-1])[:, 0].tolist():
-        action = torch.tensor([[substitution, 0]])
-        stop = torch.tensor([[9, 0]])
-        odds = [
-            controller.evaluate(each, action).log_prob - controller.evaluate(each, stop).log_prob
-            for each in (states, dataclasses.replace(states, legal=more))
-        ]
-        torch.testing.assert_close(odds[1] - odds[0], torch.tensor([1.0]))
-
-
 def test_an_episode_with_nothing_to_do_stops_for_certain() -> None:
     controller = TwoStageController(16, torch.randn(9, 8))
     mask = torch.zeros(2, 10, dtype=torch.bool)
@@ -233,37 +179,6 @@ def test_an_episode_with_nothing_to_do_stops_for_certain() -> None:
     assert all(p.grad is None or p.grad.isfinite().all() for p in controller.parameters())
 
 
-def test_entropy_of_a_masked_distribution() -> None:
-    logits = torch.tensor([[0.0, 0.0, -torch.inf]]).log_softmax(-1)
-    torch.testing.assert_close(masked_entropy(logits), torch.tensor([2.0]).log())
-    assert MAX_LOCATIONS == 200
-
-
-def test_sums_means_maxima_and_softmax_of_groups_are_those_of_each_group() -> None:
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(7, 3, generator=generator)
-    group = torch.tensor([2, 0, 0, 2, 2, 3, 0])
-    for i in (0, 2, 3):
-        mine = rows[group == i]
-        torch.testing.assert_close(segment_sum(rows, group, 4)[i], mine.sum(0))
-        torch.testing.assert_close(segment_mean(rows, group, 4)[i], mine.mean(0))
-        torch.testing.assert_close(segment_max(rows, group, 4)[i], mine.max(0).values)
-        log_probs = segment_log_softmax(rows[:, 0] * 100, group, 4)[group == i]
-        torch.testing.assert_close(log_probs, (mine[:, 0] * 100).log_softmax(0))
-    for empty in (segment_sum, segment_mean, segment_max):
-        assert (empty(rows, group, 4)[1] == 0).all()
-    assert segment_argmax(torch.tensor([1.0, 2, 2, 0, 5, -1, 2]), group, 4).tolist() == [1, -1, 4, 5]
-
-
-def test_every_substitution_has_an_embedding_of_its_own() -> None:
-    schema = Schema.current()
-    torch.manual_seed(0)
-    rows = SubstitutionEncoder(schema)(SubstitutionGraphs.of(LIBRARY, schema))
-    assert rows.shape == (len(LIBRARY), 32)
-    assert rows.isfinite().all()
-    assert (torch.cdist(rows, rows) + torch.eye(len(rows)) > 1e-6).float().mean() > 0.999
-
-
 def test_an_embedding_depends_on_what_a_substitution_says_not_on_its_company() -> None:
     schema = Schema.current()
     encoder = SubstitutionEncoder(schema)
@@ -272,17 +187,3 @@ def test_an_embedding_depends_on_what_a_substitution_says_not_on_its_company() -
     alone = encoder(SubstitutionGraphs.of(_C.Library(text), schema))
     whole = encoder(SubstitutionGraphs.of(LIBRARY, schema))
     torch.testing.assert_close(alone, whole[[40, 7]], rtol=1e-4, atol=1e-5)
-
-
-def test_pattern_and_replacement_are_not_the_same() -> None:
-    schema = Schema.current()
-    text = "substitution {}\n  y = {}(x)\n=>\n  t = {}(x)\n  y = {}(t)\nproof tested\n"
-    graphs = SubstitutionGraphs.of(
-        _C.Library(
-            text.format("there", "Relu", "Relu", "Relu")
-            + "substitution back\n  t = Relu(x)\n  y = Relu(t)\n=>\n  y = Relu(x)\nproof tested\n"
-        ),
-        schema,
-    )
-    one, other = SubstitutionEncoder(schema)(graphs)
-    assert (one - other).abs().max() > 1e-3

@@ -20,12 +20,11 @@ from torchrlopt.agent.observation import Schema, observe
 from torchrlopt.env import OUTCOMES
 from torchrlopt.env.reward import ILLEGAL, REWARDS
 from torchrlopt.errors import OptionsError
-from torchrlopt.plan.search import Plan
 from training import checkpoints
 from training import random_keys as keys
 from training.collectors import worker
 from training.collectors.data_hash import data_hash
-from training.config import CHOICES, Config, meanings
+from training.config import CHOICES, Config
 from training.dream_trainer import DreamTrainer
 from training.episodes import latent_task
 from training.episodes.candidate_task import state_of
@@ -38,11 +37,9 @@ from training.networks.candidate_controller import CandidateController, new_cont
 from training.real_trainer import RealTrainer
 from training.samplers import SAMPLERS, Place
 from training.scores.evaluate import (
-    Score,
     held_out_graphs,
     plans_of,
     scores_of,
-    table_of,
 )
 from training.search.guided_searcher import BeamSearcher
 from training.train import add_arguments, config_of, trainer_of
@@ -146,12 +143,6 @@ def test_the_uncertain_graph_of_a_pool_is_taken() -> None:
     sample = draw_sample("uncertainty", Place(0, 1, 0, 1), (1, 1, 0), 0.0, entropy)
     assert len(seen) == 4
     assert COST.total(sample.graph)["time_us"] == max(seen)
-
-
-def test_numbers_of_a_sampler_are_the_free_parameters() -> None:
-    given = graphs.sample_graph(1, unit=np.array([0.0, 0.0, 0.99]))
-    assert given.parameters["batch"] == 1
-    assert given.parameters["width"] in (64, 256)
 
 
 def test_every_sampler_collects(tmp_path: Path) -> None:
@@ -266,17 +257,6 @@ def test_a_run_is_neither_overwritten_nor_continued_with_other_arguments(tmp_pat
     assert (tmp_path / STATE).stat().st_size > 1000
 
 
-def test_every_argument_says_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    parser.print_help()
-    shown = " ".join(capsys.readouterr().out.split())
-    assert set(meanings()) == {field.name for field in dataclasses.fields(Config)}
-    for text in meanings().values():
-        assert text.endswith(".")
-        assert text[:20] in shown
-
-
 def test_a_whole_run_ends_in_networks_that_know_where_they_come_from(tmp_path: Path) -> None:
     trainer = RealTrainer(dataclasses.replace(SMALL, updates=2), tmp_path)
     trainer.run()
@@ -303,21 +283,6 @@ def test_scores_are_against_greedy_with_equal_expansions() -> None:
     mine, greedy = plans["agent"], plans["greedy"]
     assert all(a.cost_after_ms <= b.cost_after_ms for a, b in zip(mine, greedy, strict=True))
     assert 0 < scores["agent"].ratio < 1
-
-
-def test_a_score_is_a_mean_over_graphs() -> None:
-    def plan(before_ms: float, after_ms: float, expansions: int) -> Plan:
-        return Plan("", "", (("a", 0),), (after_ms,), before_ms, "", expansions, 0, True, 0.0)
-
-    greedy = [plan(4.0, 2.0, 3), plan(10.0, 8.0, 5)]
-    mine = [plan(4.0, 1.0, 10), plan(10.0, 8.0 * 0.9995, 20)]
-    found = scores_of({"greedy": greedy, "mine": mine})
-    assert found["greedy"] == Score(pytest.approx(0.4**0.5), 1.0, 0.0, 4.0)  # type: ignore[arg-type]
-    assert found["mine"].ratio == pytest.approx((0.25 * 0.7996) ** 0.5)
-    assert found["mine"].to_greedy == pytest.approx((0.5 * 0.9995) ** 0.5)
-    assert found["mine"].better == 0.5, "by less than a thousandth is as good"
-    assert found["mine"].expansions == 15.0
-    assert table_of(found)[2] == "| greedy | 0.6325 | 1.0000 | 0% | 4 |"
 
 
 def test_pyg_and_plain_torch_have_the_same_keys_and_the_same_numbers() -> None:

@@ -10,14 +10,11 @@ import pytest
 import torch
 
 from tests.crosses import nightly_but
-from tests.training.collector_cases import DEADLY, NoPlayer, Numbers, OfTaskError
+from tests.training.collector_cases import KEYS, STATE, NoPlayer, Numbers, OfTaskError, expected
 from torchrlopt.errors import OptionsError
 from training.collectors.collector import KINDS, MAX_LOSSES, Collector
 from training.collectors.data_hash import data_hash
 from training.collectors.worker import packed, unpacked
-
-KEYS = [5, 0, DEADLY, 9, 1, 2, 7]
-STATE = bytes(range(40))
 
 
 def collected(
@@ -30,12 +27,6 @@ def collected(
         assert collector.collect_seconds > 0
         assert collector.broadcast_seconds > 0
         return found, collector.replaced
-
-
-def expected() -> str:
-    player = Numbers().player()
-    player.load(STATE)
-    return data_hash([player.play(key) for key in KEYS])
 
 
 @pytest.mark.parametrize("share", [1, 3, None])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.agent.agent_cases import COST, GRAPHS, LIBRARY, make_observation
@@ -13,7 +11,6 @@ from torchrlopt import _C
 from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import ClassicSearcher, Plan, replay
 from training.networks.candidate_controller import new_controller
-from training.search.guided_beam import GuidedBeam
 from training.search.guided_searcher import BeamSearcher, CostGuide, random_control
 
 
@@ -22,20 +19,6 @@ def run(graph: _C.Graph, library: _C.Library = LIBRARY, **changes: object) -> Pl
     plan = BeamSearcher(new_controller(library).eval()).search(graph, library, COST, given)
     replay(graph, library, plan).check()
     return plan
-
-
-def test_value_weights_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    followed: list[float] = []
-
-    class Watched(GuidedBeam):
-        def __init__(self, *given: Any) -> None:
-            followed.append(given[-1])
-            super().__init__(*given)
-
-    monkeypatch.setattr("training.search.guided_searcher.GuidedBeam", Watched)
-    run(GRAPHS[1], budget_steps=2_000)
-    assert len(followed) >= 3
-    assert followed == [(20.0, 60.0)[i % 2] for i in range(len(followed))]
 
 
 def test_a_longer_hill_is_crossed_by_the_networks() -> None:

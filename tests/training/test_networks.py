@@ -9,12 +9,10 @@ import typer
 from typer.testing import CliRunner
 
 from torchrlopt.agent import catalogue
-from torchrlopt.machine.cost import cost_model
 from torchrlopt.substitutions import load_library
 from training import checkpoints
 from training.networks.candidate_controller import ControllerConfig, new_controller
 from training.scores import networks
-from training.scores.evaluate import held_out_graph
 
 APP = typer.Typer()
 APP.command()(networks.main)
@@ -38,17 +36,6 @@ def test_files_stand_beside_their_controls(file: Path) -> None:
     assert [row[0].strip() for row in rows] == [str(file), "random", "none"]
     assert [row[1].strip() == "" for row in rows] == [False, False, True]
     assert max(float(cell) for row in rows for cell in row[2:]) < 100
-
-
-@pytest.mark.nightly
-def test_what_is_printed_is_above_the_reference(file: Path) -> None:
-    graph, library, cost = held_out_graph(0).graph, load_library(), cost_model("eager", threads=1)
-    best = networks._reference_us(graph, library, cost)
-    assert networks._above([best, 2 * best], [best, best]) == "41.42"
-    given = networks._networks(file, library)
-    first = float(cost.total(graph)["time_us"])
-    assert best <= networks._searched_us(given, graph, library, cost, 200) < first
-    assert best <= networks._alone_us(given, graph, library, cost) <= first
 
 
 @pytest.mark.parametrize(

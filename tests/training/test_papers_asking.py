@@ -9,7 +9,7 @@ import pytest
 
 from torchrlopt import _C
 from torchrlopt.agent.observation import observe
-from torchrlopt.env import OUTCOMES, REWARDS
+from torchrlopt.env import OUTCOMES
 from torchrlopt.errors import EnvError
 from torchrlopt.substitutions import load_library
 from training.device.prices import cost_of, typical_prices
@@ -17,8 +17,7 @@ from training.episodes.answers import Answers, MeasuredEnv
 from training.graphs.curriculum import USUAL, sample_graph
 from training.graphs.fingerprint import fingerprint
 from training.papers.measuring import asking
-from training.papers.measuring.asking import FREE, ORDERS, Belief, Row, Space, ask, by_belief, of_space, ratio
-from training.papers.measuring.subjects import QUICK, SUBJECTS
+from training.papers.measuring.asking import FREE, ORDERS, Row, Space, ask, of_space
 
 COST = cost_of(typical_prices("eager"))
 
@@ -43,14 +42,6 @@ def order_of(row: Row, space: Space, times: Sequence[float]) -> list[int]:
     machine = Answers(dict(zip(places, times, strict=True)), load_library().names)
     ask(row, machine, len(places))
     return [places[key] for key in machine.asked]
-
-
-def test_a_machine_that_changes_its_speed_is_asked_again() -> None:
-    speeds = iter([1, 1, 2.2, 2.2, 1, 1, 1])  # of the first, the graph, the first, ...
-    assert ratio(lambda: 0.8 / next(speeds), lambda: 1 / next(speeds)) == pytest.approx(0.8)
-    assert list(speeds) == []
-    firsts = iter([1.0, 1.5, 1.2, 1.8, 1.7, 2.6, 4.0])  # never agree: those count that differ least
-    assert ratio(lambda: 1.0, lambda: next(firsts)) == pytest.approx(2 / (1.8 + 1.7))
 
 
 def test_a_fingerprint_sees_operators_weights_and_wiring_but_no_order() -> None:
@@ -145,18 +136,6 @@ def test_each_row_asks_for_every_graph_once(row: str, space: Space) -> None:
         assert costs == pytest.approx(sorted(costs))
 
 
-@pytest.mark.parametrize("row", ["random_play", "random_macros"])
-def test_seeds_play_differently_and_one_seed_alike(row: str) -> None:
-    graph = sample_graph(3, split="test", progress=0.4, sizes=USUAL).graph
-
-    def first_graphs(seed: int) -> list[str]:
-        asking = FREE[row](graph, load_library(), COST, np.random.default_rng(seed))
-        return [fingerprint(next(asking)), *(fingerprint(asking.send(1.0)) for _ in range(3))]
-
-    assert first_graphs(0) == first_graphs(0)
-    assert first_graphs(0) != first_graphs(1)
-
-
 def test_a_pool_is_of_distinct_graphs_around_the_cheapest() -> None:
     graph = sample_graph(3, split="test", progress=0.4, sizes=USUAL).graph
     pool = Space.pool(graph, load_library(), COST, 60)
@@ -170,62 +149,3 @@ def test_a_pool_is_of_distinct_graphs_around_the_cheapest() -> None:
     assert min(float(COST.metrics(each)["time_us"]) for each in few.graphs) == min(costs), "ends come first"
     for each, steps in zip(pool.graphs, pool.steps, strict=True):
         assert fingerprint(_C.replay(graph, load_library(), steps)) == fingerprint(each)
-
-
-def test_a_machine_unlike_its_prices_is_learnt_from_few_measurements(space: Space) -> None:
-    # Depthwise convolutions are four times as dear here as prices say, and nothing else is.
-    def time(graph: _C.Graph) -> float:
-        nodes = graph.topological_order()
-        us = {node: COST.node(graph, node)["time_us"] for node in nodes}
-        dear = [each for each in nodes if graph.node(each)["attrs"].get("group", 1) > 1]
-        return sum(us.values()) + 3 * sum(us[node] for node in dear)
-
-    times = np.array([time(graph) for graph in space.graphs])
-    times /= times[0]
-    belief = Belief.of(space.graphs, COST)
-    asked = np.random.default_rng(0).permutation(len(times))[:15].tolist()
-    mean, doubt = belief.after(asked, times[asked].tolist())
-    others = np.setdiff1d(np.arange(len(times)), asked)
-    error = np.abs(mean - times)[others].mean()
-    assert error < 0.2 * np.abs(belief.before - times)[others].mean()
-    assert doubt[asked].max() < doubt[others].max()
-    asked_all = of_space(by_belief(space, COST, np.random.default_rng(0)), space)
-    order = order_of(asked_all, space, times.tolist())
-    assert times[order[:15]].min() <= np.sort(times)[1]
-
-
-class Told(Answers):
-    """Answers from a rule in place of a machine: 1 for the first graph, then less and less."""
-
-    def __init__(self) -> None:
-        super().__init__({}, load_library().names, is_at_end=True)
-
-    def time(self, graph: _C.Graph) -> float:
-        self.asked.setdefault(fingerprint(graph))
-        return 1 / (1 + list(self.asked).index(fingerprint(graph)))
-
-
-def test_only_what_an_episode_ends_with_is_asked_for_and_rewards_add_up_to_it() -> None:
-    graph, answers = SUBJECTS[QUICK].source().program.graph, Told()
-    env = MeasuredEnv(graph, load_library(), COST, answers, num_envs=1, max_steps=4, has_macros=False)
-    env.reset([0], [{}])
-    first = before = env.outcomes()
-    saved = 0.0
-    promises = []
-    for _ in range(4):
-        assert len(answers.asked) == 1, "on the way nothing is measured"
-        after = env.step([0])
-        saved += float(REWARDS["R5"](before, after, first)[0])
-        promises.append(float(after[0, OUTCOMES["cost_after_us"]]))
-        before = after
-    assert after[0, OUTCOMES["truncated"]] > 0
-    assert len(answers.asked) == 2
-    assert promises[-1] == 0.5, "the last one is measured"
-    plain = _C.VecRewriteEnv([graph], load_library(), COST, num_envs=1, max_steps=9, has_macros=False)
-    plain.reset([0], [{}])
-    for promised in promises[:-1]:
-        priced = plain.step([0])
-        assert promised == pytest.approx(
-            priced[0, OUTCOMES["cost_after_us"]] / priced[0, OUTCOMES["initial_us"]]
-        )
-    assert saved == pytest.approx(0.5)

@@ -14,8 +14,7 @@ from torchrlopt.machine.profiling import Source
 from torchrlopt.substitutions import load_library
 from training.device.prices import cost_of, typical_prices
 from training.dream_trainer import RANDOM_UPDATES
-from training.graphs.fingerprint import fingerprint
-from training.papers.measuring import asking, efficiency
+from training.papers.measuring import asking
 from training.papers.measuring.asking import FREE, ask
 from training.papers.measuring.efficiency import (
     DEMAND_ROWS,
@@ -23,7 +22,6 @@ from training.papers.measuring.efficiency import (
     chosen_times,
     demand,
     demand_config,
-    true_fastest,
     true_time,
 )
 from training.papers.measuring.measurements import FAILED, LEARNERS
@@ -49,18 +47,6 @@ def test_what_was_measured_is_known_and_the_best_is_kept() -> None:
     assert machine.best_after(8) == {**machine.bests[-1], "measurements": 8}
     rebuilt = _C.parse_graph(machine.bests[-1]["text"])
     assert machine.time(rebuilt) == told[-1], "a graph read from its text is the same graph"
-
-
-def test_what_seems_fastest_is_timed_again_and_luck_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = OnDemand(SUBJECTS[QUICK].source(), "eager")
-    graph = machine.source.program.graph
-    first = machine.time(graph)
-    shares = iter([0.1 * first, 0.9 * first, 1.1 * first])  # a lucky block, then two that are not
-    monkeypatch.setattr(efficiency, "ratios", lambda *given: [next(shares) for _ in range(given[-1])])
-    limits = {"budget_ms": 1e9, "budget_steps": 9}
-    after = _C.search(graph, load_library(), COST, searcher="greedy", **limits)["graph"]
-    assert machine.time(after) == pytest.approx(0.9 * first)
-    assert len(machine.asked) == 2
 
 
 class Refusing(Source):
@@ -103,12 +89,3 @@ def test_every_row_measures_within_its_budget_and_its_choice_can_be_timed_again(
     times = chosen_times.function(Work(tmp_path, [asked]), blocks=2, **given)
     for chosen in asked["chosen"]:
         assert 0 < true_time(times, chosen["text"]) != FAILED
-
-
-def test_what_is_slower_is_told_by_calls_that_did_not_choose_the_fastest() -> None:
-    lucky, steady = (f"graph (x: f32[2]) {{\n  y = {op}(x)\n  return y\n}}" for op in ("Relu", "Exp"))
-    keys = [fingerprint(_C.parse_graph(text)) for text in (lucky, steady)]
-    times = {"blocks": {keys[0]: [0.5, 0.9, 0.5, 0.9], keys[1]: [0.8] * 4, "failed": [FAILED]}}
-    assert true_time(times, lucky) == 0.9
-    assert true_fastest(times) == 0.9, "the one that the first half chose, by the second half"
-    assert true_time(times, steady) / true_fastest(times) < 1

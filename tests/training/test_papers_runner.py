@@ -78,15 +78,6 @@ def test_other_agents_prices_constants_and_processors_are_other_runs(
     assert path_of(TRAINING, NOWHERE) != before[1]
 
 
-def test_figures_share_their_trainings() -> None:
-    runs = [run for each in EXPERIMENTS.values() for run in each.runs(SCALE, Workplace(NOWHERE)).values()]
-    ours = [dict(run.given) for run in with_needs(runs) if run.kind is rows.training]
-    usual = [each for each in ours if each["reward"] == rows.OUR_REWARD and each["updates"] == 4]
-    assert sorted((each["row"], each["device"]) for each in usual) == [
-        (row, device) for row in ("mf", "wm") for device in ("cpu", "cuda")
-    ]
-
-
 def test_a_run_reads_what_it_needs_and_is_made_again_where_that_is_another(tmp_path: Path) -> None:
     first = doubled(number=1.5)
     second = doubled(first, number=2.0)

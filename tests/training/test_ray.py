@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.collector_cases import DEADLY, Numbers, OfTaskError
+from tests.training.collector_cases import KEYS, STATE, Numbers, OfTaskError, expected
 from torchrlopt.errors import OptionsError
 from training.collectors.collector import Collector
 from training.collectors.data_hash import data_hash
@@ -27,22 +27,12 @@ class Idle:
         return None
 
 
-KEYS = [5, 0, DEADLY, 9, 1, 2, 7]
-STATE = bytes(range(40))
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _one_ray() -> Iterator[None]:
     """Beginning takes seconds, so that all tests share one."""
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
-
-
-def expected() -> str:
-    player = Numbers().player()
-    player.load(STATE)
-    return data_hash([player.play(key) for key in KEYS])
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])

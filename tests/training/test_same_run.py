@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -70,15 +69,6 @@ def test_numbers_out_of_range_are_refused(name: str, value: float) -> None:
         Config.of_row("mf", **{name: value})
 
 
-def test_help_shows_what_rows_have_instead_of_the_default() -> None:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser, minutes=7.0)
-    told = " ".join(parser.format_help().split())
-    assert "[4; wm: 16; wm_plus: 16; gumbel: 6; with --graph: 2]" in told, "groups"
-    assert "[7.0]" in told, "what a program has in its place"
-    assert parser.parse_args([]).minutes == 7.0
-
-
 def test_a_collector_that_is_not_installed_is_no_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -123,14 +113,6 @@ def test_macros_are_asked_of_rows_with_a_world_model_only() -> None:
     assert Config.of_row("wm_plus", macros=True).macros
     with pytest.raises(OptionsError, match="got: plan"):
         Config.of_row("plan", macros=True)
-
-
-def test_a_switch_that_is_off_tells_no_runs_apart() -> None:
-    off, on = Config.of_row("wm"), Config.of_row("wm", macros=True)
-    assert "macros" not in off.settings()
-    given = {k: v for k, v in json.loads(on.to_json()).items() if k not in ("simulations", "considered")}
-    assert json.loads(off.settings()) == {k: v for k, v in given.items() if k != "macros"}
-    assert json.loads(on.settings()) == given
 
 
 @pytest.mark.nightly

@@ -12,22 +12,6 @@ from training.config import Config
 from training.device.prices import typical_prices
 from training.dream_trainer import DreamTrainer
 from training.scores import worlds
-from training.scores.worlds import table_of_worlds
-
-SCORES = {
-    "predicted_gain": 0.5,
-    "real_gain": 0.25,
-    "reward_pearson": 1.0,
-    "mask_f1": 0.75,
-    "unchanged_f1": 0.8,
-}
-
-
-def test_the_trivial_forecast_stands_beside_the_model() -> None:
-    head, rule, row = table_of_worlds({"wm": {"held-out families": SCORES}})
-    assert head.endswith("F1 if nothing changed |")
-    assert head.count("|") == rule.count("|") == row.count("|")
-    assert row == "| wm | held-out families | 0.500 | 0.250 | 1.000 | 0.750 | 0.800 |"
 
 
 @pytest.mark.nightly
