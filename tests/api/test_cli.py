@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-import torchrlopt
 from tests.api.command import run
 from tests.e2e.models import Branches, build
 from tests.onnx.onnx_text import proto_of
@@ -19,20 +17,12 @@ from tests.report.page_cases import Page
 from torchrlopt.api.cli.models import load_model
 from torchrlopt.errors import UnsupportedError
 
-MAIN = "from torchrlopt.api.cli import main; main()"
-
 
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "in.onnx"
     torch.onnx.export(build(Branches), (torch.randn(5, 16),), str(path), dynamo=True, verbose=False)
     return path
-
-
-def test_version() -> None:
-    """In a process of its own, as the commands of the other tests are not."""
-    found = subprocess.check_output([sys.executable, "-c", MAIN, "version"], text=True)
-    assert found.strip() == torchrlopt.__version__
 
 
 def test_optimise_onnx_prints_the_report(model_file: Path, tmp_path: Path) -> None:

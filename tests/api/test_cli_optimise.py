@@ -22,7 +22,6 @@ from tests.e2e.models import Branches, build
 from tests.onnx.onnx_text import proto_of
 from torchrlopt.api.cli import app
 
-MAIN = "from torchrlopt.api.cli import main; main()"
 BRANCHES = "tests.api.test_cli_optimise:branches"
 
 

@@ -17,7 +17,6 @@ from torchrlopt.substitutions import load_library
 from torchrlopt.substitutions.picture import draw
 
 ROOT = Path(__file__).resolve().parents[2]
-MAIN = "from torchrlopt.api.cli import main; main()"
 LIBRARY = load_library(allow_assumed=True)
 RIGHT = "substitution drop_pair\n  t = Neg(x)\n  y = Neg(t)\n=>\n  y = x\n"
 

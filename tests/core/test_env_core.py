@@ -299,8 +299,14 @@ def test_wrong_calls_are_refused() -> None:
         env.observe({**arrays, "nodes": arrays["nodes"][:-1]})
     with pytest.raises(EnvError, match="at least one graph"):
         _C.VecRewriteEnv([], LIBRARY, COST)
+    fresh = _C.VecRewriteEnv([_C.parse_graph(BLOCK)], LIBRARY, COST, num_envs=2)
     with pytest.raises(EnvError, match="before the first"):
-        _C.VecRewriteEnv([_C.parse_graph(BLOCK)], LIBRARY, COST).step([0])
+        fresh.step([0, 0])
+    with pytest.raises(EnvError, match="reset"):
+        fresh.copy(0, 1)
+    for source, target in ((-1, 0), (0, 2), (5, 1)):
+        with pytest.raises(EnvError, match="below 2"):
+            env.copy(source, target)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
@@ -351,6 +357,7 @@ def test_a_branch_is_a_copy_and_a_step() -> None:
     assert env.hash(0) == before
     env.copy(0, 3)
     assert [env.hash(3), env.steps(3)] == [before, env.steps(0)]
+    assert (env.outcomes()[3] == env.outcomes()[0]).all()
     stepped = env.step([-1, -1, -1, 1, -1, -1])
     assert (env.hash(3), env.steps(3)) == (env.hash(2), env.steps(2))
     assert (stepped[3] == outcomes[0]).all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import time
 from pathlib import Path
@@ -150,59 +149,6 @@ def test_clearing_forgets_everything(store: ProfileStore) -> None:
     assert store.num_probes == 1
     assert store.clear()
     assert (store.profiles(), store.num_probes, store.probe(DEVICE)) == ([], 0, None)
-
-
-def test_a_damaged_file_is_put_aside(store: ProfileStore, caplog: pytest.LogCaptureFixture) -> None:
-    store.add(DEVICE, EXECUTOR, [made(1)])
-    for suffix in ("-wal", "-shm"):
-        Path(f"{store.path}{suffix}").unlink(missing_ok=True)
-    store.path.write_bytes(b"no database at all" * 1000)
-    assert store.prices(DEVICE, EXECUTOR) == {}
-    assert store.path.with_suffix(".corrupt").exists()
-    assert "damaged" in caplog.text
-    store.add(DEVICE, EXECUTOR, [made(2)])
-    assert set(store.prices(DEVICE, EXECUTOR)) == {2}
-
-
-def test_another_version_is_left_as_it_is(store: ProfileStore) -> None:
-    store.path.parent.mkdir(mode=0o700)
-    with sqlite3.connect(store.path) as db:
-        db.execute("create table prices_0 (device text)")
-        db.execute("insert into prices_0 values ('old')")
-    store.add(DEVICE, EXECUTOR, [made(1)])
-    assert set(store.prices(DEVICE, EXECUTOR)) == {1}
-    with sqlite3.connect(store.path) as db:
-        assert db.execute("select device from prices_0").fetchall() == [("old",)]
-
-
-def test_a_table_of_another_shape_is_made_anew(store: ProfileStore, caplog: pytest.LogCaptureFixture) -> None:
-    store.path.parent.mkdir(mode=0o700)
-    with sqlite3.connect(store.path) as db:
-        db.execute("create table prices_1 (device text, executor text)")
-    store.add(DEVICE, EXECUTOR, [made(1)])
-    assert set(ProfileStore(store.path.parent).prices(DEVICE, EXECUTOR)) == {1}
-    assert len([r for r in caplog.records if "starts anew" in r.message]) == 1
-
-
-def test_read_only_profile_is_read(store: ProfileStore) -> None:
-    store.add(DEVICE, EXECUTOR, [made(1)])
-    store.path.parent.chmod(0o722)  # others could write: not trusted, and root does not feel a read-only bit
-    try:
-        assert store.prices(DEVICE, EXECUTOR) == {}
-        store.add(DEVICE, EXECUTOR, [made(2)])
-        assert set(store.prices(DEVICE, EXECUTOR)) == {2}
-    finally:
-        store.path.parent.chmod(0o700)
-    assert set(ProfileStore(store.path.parent).prices(DEVICE, EXECUTOR)) == {1}
-
-
-def test_unwritable_place_means_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "file").write_text("in the way")
-    store = ProfileStore(tmp_path / "file")
-    store.add(DEVICE, EXECUTOR, [made(1)])
-    store.add(DEVICE, EXECUTOR, [made(2)])
-    assert set(store.prices(DEVICE, EXECUTOR)) == {1, 2}
-    assert len([r for r in caplog.records if r.levelno == logging.WARNING]) >= 1
 
 
 def test_two_processes_lose_nothing(store: ProfileStore) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -90,20 +89,3 @@ def test_preferred_executors_come_before_eager(monkeypatch: pytest.MonkeyPatch) 
     first = ExecutorRow("first", "first_executor", "is tried first", preferred_on=("cpu",))
     monkeypatch.setattr(executor_table, "ROWS", (*ROWS, first))
     assert registry.defaults("cpu") == ("first", "eager")
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_rows_are_sound(row: ExecutorRow) -> None:
-    assert importlib.util.find_spec(row.module) is not None, "the module is there"
-    assert set(row.preferred_on) <= set(row.devices or ("cpu", "cuda"))
-    model = device_model("eager")
-    assert all(hasattr(model, name) for name in row.prices), "prices are fields of the device model"
-    assert row.does
-    assert row.needs_settling or row.package is None, "a runtime of its own has threads of its own"
-
-
-def test_names_are_distinct_and_eager_comes_first() -> None:
-    names = executor_table.names()
-    assert len(set(names)) == len(names)
-    assert names[0] == "eager", "the others are compared with it"
-    assert set(executor_table.choices()) - set(names) == {"default", "auto"}

@@ -65,13 +65,6 @@ def test_the_searcher_is_unknown_without_its_row() -> None:
         SearchOptions(searcher="gredy")
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_every_row_makes_a_searcher(row: SearcherRow) -> None:
-    module = searcher_table.module_of(row.name)
-    assert row.does
-    assert isinstance(module.digest(SearchOptions(searcher=row.name)), str)
-
-
 def test_an_earlier_name_is_refused_and_the_nearest_is_named() -> None:
     with pytest.raises(OptionsError, match=r"no such value.*one of agent, local, greedy.*did you mean"):
         SearchOptions(searcher="wm_plus")
