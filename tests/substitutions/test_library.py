@@ -15,6 +15,7 @@ from torchrlopt.substitutions import library_files, library_text, load, load_lib
 LIBRARY = load_library()
 #: Instances of each, and no more than that where the profile asks for more; fewer under sanitizers.
 NUM_INSTANCES = min(100, hypothesis.settings.default.max_examples)
+MORE_INSTANCES = 200  # as for the records of proofs
 #: Contexts that any pattern can stand in; the others need an intermediate or two inputs.
 ALWAYS_POSSIBLE = {"plain", "second consumer", "shared input", "overlap"}
 
@@ -25,6 +26,15 @@ def test_is_sound(name: str) -> None:
     assert result["ok"], f"{LIBRARY.text(name)}\n{result['reason']}\n{result['counter_example']}"
     assert result["num_bindings"] >= NUM_INSTANCES
     assert set(result["contexts"]) >= ALWAYS_POSSIBLE
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(hypothesis.settings.default.max_examples < MORE_INSTANCES, reason="the profile has fewer")
+def test_all_are_sound_in_as_many_instances_as_records_say() -> None:
+    unsound = [
+        name for name in LIBRARY.names if not _tools.verify(LIBRARY, name, bindings=MORE_INSTANCES)["ok"]
+    ]
+    assert unsound == []
 
 
 def test_every_family_stands_in_one_wave_of_the_search() -> None:
