@@ -13,7 +13,7 @@ from tests.e2e.parts import WIDTH, Waves, build, check, optimised, ran, tower, w
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
-@pytest.fixture(params=nightly_but(RUNTIMES[1:], RUNTIMES))
+@pytest.fixture(params=nightly_but(RUNTIMES[-1:], RUNTIMES))
 def runtime(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
