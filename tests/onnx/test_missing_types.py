@@ -7,8 +7,8 @@ import pytest
 
 from tests.onnx.onnx_text import proto_of
 from torchrlopt.errors import UnsupportedError
+from torchrlopt.limited import Limits
 from torchrlopt.onnx import files, missing_types
-from torchrlopt.onnx.limited import Limits
 from torchrlopt.onnx.missing_types import read_with_types
 from torchrlopt.onnx.program import Program
 

@@ -11,8 +11,8 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.onnx.onnx_text import proto_of
 from torchrlopt.errors import UnsupportedError
+from torchrlopt.limited import Limits
 from torchrlopt.onnx import upgrade
-from torchrlopt.onnx.limited import Limits
 from torchrlopt.onnx.opsets import OLDEST, default_opset
 from torchrlopt.onnx.upgrade import upgraded
 

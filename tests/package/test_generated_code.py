@@ -75,8 +75,8 @@ ALLOWED = {
     ("searcher_table.py", "import_module"): "a row of the table",
     ("loading.py", "import_module"): "modules that torch loads late",
     ("executors/onnx_runtimes/session_call.py", "import_module"): "the package of a runtime",
-    ("onnx/limited_child.py", "import_module"): "the module that the parent asks for",
-    ("onnx/limited_child.py", "exec_module"): "the same, by its path",
+    ("limited/child.py", "import_module"): "the module that the parent asks for",
+    ("limited/child.py", "exec_module"): "the same, by its path",
     ("executors/isolation/task_child.py", "run_path"): "the file of a runtime that the parent names",
     ("compile/repro/source.py", "python_code"): "goes through `checked`",
 }

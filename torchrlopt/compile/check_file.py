@@ -25,8 +25,8 @@ from torchrlopt.executors.lowering.around import Around, lower_pair
 from torchrlopt.executors.lowering.file_inputs import NUM_ATTEMPTS, drawn
 from torchrlopt.executors.onnx_runtimes.file_trial import try_file
 from torchrlopt.judge import right
+from torchrlopt.limited import Limits, run_limited
 from torchrlopt.onnx import files, safety
-from torchrlopt.onnx.limited import Limits, run_limited
 from torchrlopt.onnx.weightless import put_weights_back
 from torchrlopt.storage.checked_json import parsed
 

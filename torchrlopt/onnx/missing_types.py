@@ -14,8 +14,8 @@ import onnx_ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from torchrlopt.errors import ModelFormatError, UnsupportedError
+from torchrlopt.limited import Limits, run_limited
 from torchrlopt.onnx import wire
-from torchrlopt.onnx.limited import Limits, run_limited
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.weightless import without_weights

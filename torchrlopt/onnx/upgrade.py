@@ -9,8 +9,8 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from torchrlopt.errors import ModelFormatError, UnsupportedError
+from torchrlopt.limited import Limits, run_limited
 from torchrlopt.onnx import wire
-from torchrlopt.onnx.limited import Limits, run_limited
 from torchrlopt.onnx.opsets import OLDEST, OLDEST_CONVERTED, STANDARD_DOMAINS, default_opset
 from torchrlopt.onnx.subgraphs import nested
 from torchrlopt.onnx.weightless import put_weights_back, without_weights

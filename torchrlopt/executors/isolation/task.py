@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrlopt.executors.isolation.packet import Arrays, pack
-from torchrlopt.onnx.limited import Death, Limits, call_limited
+from torchrlopt.limited import Death, Limits, call_limited
 
 _CHILD = Path(__file__).with_name("task_child.py")
 

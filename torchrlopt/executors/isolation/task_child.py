@@ -1,4 +1,4 @@
-"""The child side of `task.py`, which `onnx/limited_child.py` calls; nothing imports it."""
+"""The child side of `task.py`, which `limited/child.py` calls; nothing imports it."""
 
 from __future__ import annotations
 

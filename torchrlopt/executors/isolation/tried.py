@@ -9,7 +9,7 @@ from typing import Any
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.isolation import verdicts
 from torchrlopt.executors.isolation.task import Task, run_task
-from torchrlopt.onnx.limited import Death
+from torchrlopt.limited import Death
 
 
 def tried(module: Path, title: str, task: Task, doing: str, key: str, is_stored: bool) -> dict[str, Any]:

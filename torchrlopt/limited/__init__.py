@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.onnx.limited_child import CONFINED, DONE, TRUSTED
+from torchrlopt.limited.child import CONFINED, DONE, TRUSTED
 from torchrlopt.processes import ending, module_path, plain_environment, python_executable
 
 logger = logging.getLogger("torchrlopt")
 
-_CHILD = Path(__file__).with_name("limited_child.py")
+_CHILD = Path(__file__).with_name("child.py")
 
 _STDERR_BYTES = 1 << 16  # kept of standard error; its last line is reported
 

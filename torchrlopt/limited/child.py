@@ -1,4 +1,4 @@
-"""The child of `limited.py`: sets its own limits, drops rights, then calls a module.
+"""The subprocess of `limited`: sets its own limits, drops rights, then calls a module.
 
 In the mode "trusted" it keeps its rights, and the module limits its memory itself. It imports nothing from
 the package by name because that would load torch.
@@ -20,12 +20,12 @@ from types import ModuleType
 _PACKAGE = Path(__file__).resolve().parents[1]
 CONFINED, TRUSTED = "confined", "trusted"
 DONE = b"done"  # marks a complete answer: if SIGCHLD is ignored there is no exit status
-_NOTE = "sandbox: "  # prefix of lines that `limited.py` logs
+_NOTE = "sandbox: "  # prefix of lines that the parent logs
 _GRACE_S = 5.0  # lets the parent, which reports more, end this process first
 
 
 def main() -> None:
-    """`limited_child.py PARENT MODULE MODE MEMORY SECONDS CPU [ARGUMENT...]`, data on the standard input."""
+    """`child.py PARENT MODULE MODE MEMORY SECONDS CPU [ARGUMENT...]`, data on the standard input."""
     parent, name, mode, memory, seconds, cpu, *arguments = sys.argv[1:]
     processes = _module(str(_PACKAGE / "processes.py"))
     sandbox = _module(str(_PACKAGE / "sandbox.py"))

@@ -15,7 +15,7 @@ import pytest
 
 from tests.package.test_processes import ROOT
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.onnx.limited import Limits, run_limited
+from torchrlopt.limited import Limits, run_limited
 
 MODULE = """
 import ctypes, sys, time
@@ -102,7 +102,7 @@ def test_the_module_knows_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyP
 SLEEPER = """
 import sys
 from pathlib import Path
-from torchrlopt.onnx.limited import Limits, run_limited
+from torchrlopt.limited import Limits, run_limited
 run_limited(sys.argv[1], (), b"", Limits(600.0, 1 << 28), "the task")
 """
 
