@@ -33,6 +33,7 @@ class ExecutorRow:
             little about dynamic shapes.
         holds_for_all_weights: whether a check with random weights is valid for all weights: lowering does not
             depend on the values of weights, and other values do not trigger another compilation.
+        records_cuda_graphs: whether it can replay a graph as a CUDA graph, see `LoweringOptions.records`.
         needs_settling: whether threads of its runtime spin for a while after a call, so that timing other
             executors must wait for them first.
         predicted_from: executors that build in a fraction of its time, and whose measured times predict its
@@ -53,6 +54,7 @@ class ExecutorRow:
     clearly_below: float = 0.0
     is_slow_with_new_sizes: bool = False
     holds_for_all_weights: bool = False
+    records_cuda_graphs: bool = False
     needs_settling: bool = True
     predicted_from: tuple[str, ...] = ()
     crossing_us: float = 0.0
@@ -70,6 +72,7 @@ ROWS: tuple[ExecutorRow, ...] = (
         f"{_FOLDER}.eager.executor",
         "PyTorch itself, one ATen call after the other",
         holds_for_all_weights=True,
+        records_cuda_graphs=True,
         needs_settling=False,
     ),
     ExecutorRow(
@@ -131,6 +134,7 @@ ROWS: tuple[ExecutorRow, ...] = (
         "inductor",
         f"{_FOLDER}.inductor",
         "the compiler of PyTorch; options: settings of `torch._inductor.config`",
+        records_cuda_graphs=True,
         predicted_from=("onnxruntime", "openvino"),
         # It compiles chains of elementwise operators into one kernel.
         prices={

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torchrlopt import _C, searcher_table
+from torchrlopt import _C, executor_table, searcher_table
 from torchrlopt.errors import SearchError
 from torchrlopt.executors import registry
 from torchrlopt.judge import stored
@@ -108,15 +108,13 @@ class Planned:
         plan_store().put(self.key, entry)
 
 
-_RECORDING = ("eager", "inductor")
-
-
 def profile_for(options: Options, where: torch.device) -> MachineProfile:
     """Return the prices that the options select for planning."""
     known = MachineProfile(options.executor, where.type)
     if options.search.prices == "measured":
         known = machine_profile(options.executor, where)
-    if options.executor not in _RECORDING or not options.lowering.records(where.type):
+    row = executor_table.row_of(options.executor)
+    if row is None or not row.records_cuda_graphs or not options.lowering.records(where.type):
         return known
     # Measured prices include launch overheads that a CUDA graph replay does not have.
     return dataclasses.replace(known, prices=(), is_recorded=True)
