@@ -39,14 +39,6 @@ def check(solver: z3.Solver) -> z3.CheckSatResult:
 
 
 @dataclass
-class Asked:
-    """Counts of Z3 queries, for reports."""
-
-    questions: int = 0
-    unknown: int = 0
-
-
-@dataclass
 class Questions:
     """Z3's view of one case.
 
@@ -57,7 +49,6 @@ class Questions:
 
     case: Case
     same_form: Callable[[Form, Form], bool]
-    asked: Asked = field(default_factory=Asked)
     _known: dict[tuple[object, ...], bool] = field(default_factory=dict)
     applied: dict[str, dict[str, tuple[Any, ...]]] = field(default_factory=dict)
     _stand_ins: list[tuple[Form, Any]] = field(default_factory=list)
@@ -125,10 +116,7 @@ class Questions:
             solver = z3.Solver()
             solver.set("rlimit", INTEGER_LIMIT)
             solver.add(self.integer(value) < 0, *self.integer_facts(value.variables))
-            self.asked.questions += 1
-            result = check(solver)
-            self.asked.unknown += result == z3.unknown
-            self._known[key] = result == z3.unsat
+            self._known[key] = check(solver) == z3.unsat
         return self._known[key]
 
     def _has_counter_example(self, value: Poly) -> bool:

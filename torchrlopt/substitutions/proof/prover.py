@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 from torchrlopt import _C, _tools
-from torchrlopt.substitutions.proof.arithmetic import Asked
 from torchrlopt.substitutions.proof.case import Definitions, Runner, make_case
 from torchrlopt.substitutions.proof.comparison import Comparison, Law, NotProved
 from torchrlopt.substitutions.proof.forms import Apply, Form, Real, atom
@@ -45,7 +44,6 @@ class Proof:
     members: tuple[int, ...] = ()
     reason: str = ""
     seconds: float = 0.0
-    asked: Asked = field(default_factory=Asked)
 
 
 @dataclass(frozen=True)
@@ -207,9 +205,6 @@ class _Attempt:
         except (NotProved, Unsupported) as error:
             self.failed[key] = str(error)
             raise
-        finally:
-            self.proof.asked.questions += comparison.questions.asked.questions
-            self.proof.asked.unknown += comparison.questions.asked.unknown
         self.proved.add(key)
 
 
