@@ -91,7 +91,8 @@ class Policy:
 
 _SPREADS = {2: 6.0, 3: 3.0, 4: 2.0}
 """Spreads that the gain of equal callables may reach by chance, by the number of rounds; of more, see below.
-About the 99 % quantiles of Student's t, over those of many rounds."""
+About the 99 % quantiles of Student's t, over those of many rounds. `timing` has other factors for few
+samples: they multiply the full range of plain times, not an interquartile range of ratios."""
 
 _FEW_DISTURBED = 4
 
