@@ -24,18 +24,18 @@ from torchrlopt.compile import backend
 from torchrlopt.errors import RlOptError
 from torchrlopt.executors.isolation import tried, verdicts
 from torchrlopt.executors.isolation.task import run_task
-from torchrlopt.executors.onnx_runtimes import asked, first_run, onnxruntime, session_call
+from torchrlopt.executors.onnx_runtimes import first_run, onnxruntime, operator_probe, session_call
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo", "own_process")
 
 STAGES = {
     "onnxruntime": {
-        "ask": ("onnxruntime", "InferenceSession", "'disabled_optimizers' not in named"),
+        "probe": ("onnxruntime", "InferenceSession", "'disabled_optimizers' not in named"),
         "build": ("onnxruntime", "InferenceSession", "'disabled_optimizers' in named"),
         "run": ("onnxruntime.InferenceSession", "run_with_ort_values", "True"),
     },
     "openvino": {
-        "ask": ("openvino.Core", "query_model", "True"),
+        "probe": ("openvino.Core", "query_model", "True"),
         "build": ("openvino.Core", "compile_model", "True"),
         "run": ("openvino._ov_api.InferRequest", "infer", "True"),
     },
@@ -70,7 +70,7 @@ OPTIONS: dict[str, Any] = {"searcher": "greedy", "measure": False, "min_gain": -
 def own_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known from other tests."""
     monkeypatch.setattr(verdicts, "_KNOWN", {})
-    monkeypatch.setattr(asked, "_ANSWERS", {})
+    monkeypatch.setattr(operator_probe, "_ANSWERS", {})
 
 
 @pytest.fixture
@@ -111,12 +111,12 @@ class Small(nn.Module):
     ("executor", "stage", "fault"),
     nightly_but(
         [
-            *((name, "ask", "abort") for name in RUNTIMES),
+            *((name, "probe", "abort") for name in RUNTIMES),
             *((name, "run", "hang") for name in RUNTIMES[:1]),
             *((name, stage, fault) for name, stage in zip(RUNTIMES, ("build", "run"), strict=False)
               for fault in QUICK_FAULTS),
         ],
-        itertools.product(RUNTIMES, ["ask", "build", "run"], FAULTS),
+        itertools.product(RUNTIMES, ["probe", "build", "run"], FAULTS),
     ),
 )  # fmt: skip
 def test_the_program_goes_on(
@@ -127,7 +127,7 @@ def test_the_program_goes_on(
     fast = torchrlopt.optimise(model, (X,), executor=executor, cache=False, **OPTIONS)
     with torch.no_grad():
         torch.testing.assert_close(fast(X), model(X))
-    if stage == "ask":  # all nodes are refused one by one; the graph as a whole survives its trial
+    if stage == "probe":  # all nodes are refused one by one; the graph as a whole survives its trial
         assert any(FAULTS[fault][1] in str(each) for each in verdicts._KNOWN.values())
     else:
         assert fast.report.kept == "original"
@@ -180,7 +180,7 @@ def start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     torch._dynamo.reset()
     backend.reset()
     verdicts._KNOWN.clear()
-    asked._ANSWERS.clear()
+    operator_probe._ANSWERS.clear()
     monkeypatch.setattr(tried, "run_task", never)
 
 

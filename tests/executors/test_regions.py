@@ -14,7 +14,7 @@ from torch import fx
 
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.fx_values import ORIGIN
-from torchrlopt.executors.onnx_runtimes.asked import refused_kinds
+from torchrlopt.executors.onnx_runtimes.operator_probe import refused_kinds
 from torchrlopt.executors.onnx_runtimes.openvino import EXECUTOR as OPENVINO
 from torchrlopt.executors.regions.cut import Prices
 from torchrlopt.executors.tensorrt import model as tensorrt_model

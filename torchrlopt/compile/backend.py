@@ -209,7 +209,9 @@ def _release(this: _Compilation) -> None:
         return
     lowered = None if this.found is None else this.found.run
     if lowered is None or not getattr(lowered, "unread", ()):
-        this.journal.add_note("release_weights: every weight is read in calls, or the executor does not tell")
+        this.journal.add_note(
+            "release_weights: every weight is read in calls, or the executor does not report them"
+        )
         return
     with this.journal.phase("release"):
         num_bytes = release(this.traced.inputs, this.traced.static, lowered)

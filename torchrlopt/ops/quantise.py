@@ -41,8 +41,8 @@ def _quantise(
 @converts("QuantizeLinear")
 def _lower_quantize_linear(emitter: Emitter, call: OpCall) -> Entry:
     x, scale, zero = call.x(0), call.x(1), call.maybe_x(2)
-    asked = call.attr("output_dtype", 0)
-    dtype = torch_dtype(asked) if asked else torch.uint8
+    requested = call.attr("output_dtype", 0)
+    dtype = torch_dtype(requested) if requested else torch.uint8
     if zero is not None:
         dtype = emitter.dtype(zero)
         zero = _along(emitter, call, zero, x)

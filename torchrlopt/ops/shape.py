@@ -75,21 +75,21 @@ def _lower_expand(emitter: Emitter, call: OpCall) -> Entry:
     sizes = emitter.ints(call.entry(1))
     rank = max(len(sizes), emitter.rank(x))
     own: list[SymInt] = [*[1] * (rank - emitter.rank(x)), *emitter.shape(x)]
-    asked: list[SymInt] = [*[1] * (rank - len(sizes)), *sizes]
+    requested: list[SymInt] = [*[1] * (rank - len(sizes)), *sizes]
     # Broadcasting is two-way: a 1 in the requested shape keeps the input's size.
-    merged = [-1 if index >= rank - emitter.rank(x) and a == 1 else a for index, a in enumerate(asked)]
-    if not is_static(asked) and emitter.known_ints(call.entry(1)) is None:
-        template = emitter.op(aten.new_empty.default, x, asked)
+    merged = [-1 if index >= rank - emitter.rank(x) and a == 1 else a for index, a in enumerate(requested)]
+    if not is_static(requested) and emitter.known_ints(call.entry(1)) is None:
+        template = emitter.op(aten.new_empty.default, x, requested)
         return emitter.item(emitter.op(aten.broadcast_tensors.default, [x, template]), 0)
     merged = [o if a == -1 else _wider(o, a) for o, a in zip(own, merged, strict=True)]
     return emitter.op(aten.expand.default, x, merged)
 
 
-def _wider(own: SymInt, asked: SymInt) -> SymInt:
+def _wider(own: SymInt, requested: SymInt) -> SymInt:
     """Broadcasts an input's size with a requested one that is not the number 1."""
     if isinstance(own, int) and own != 1:
         return own
-    return asked
+    return requested
 
 
 @translation("unsqueeze.default")

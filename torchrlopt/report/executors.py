@@ -42,7 +42,7 @@ class Part:
         return f"{self.executor}, {self.operators} operators: {self.reason}"
 
 
-def told(choice: Choice) -> str:
+def describe(choice: Choice) -> str:
     """Describe a choice in one line."""
     speed = "" if choice.ratio is None else f" {1 / choice.ratio:.2f}x"
     reason = "" if choice.reason is None else f": {choice.reason}"

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.report.drawing import Record
-from torchrlopt.report.executors import Choice, MeasuredPlan, Part, told
+from torchrlopt.report.executors import Choice, MeasuredPlan, Part, describe
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup, grouped
 from torchrlopt.storage.plan_file import SavedPlan
@@ -341,7 +341,7 @@ class Report:
         rows.append(("plan", f"{len(self.steps)} steps{' (cached)' if self.is_cache_hit else ''}{found}"))
         rows.extend((f"  {group.meaning}", str(group)) for group in self.step_groups())
         rows.extend(("worth", str(each)) for each in self.left_out)
-        rows.extend(("tried", told(choice)) for choice in self.choices)
+        rows.extend(("tried", describe(choice)) for choice in self.choices)
         rows.extend(("plan timed", str(each)) for each in self.measured_plans)
         rows.extend(("part", str(part)) for part in self.parts)
         if self.weight_bytes is not None:

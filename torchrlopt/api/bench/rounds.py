@@ -92,7 +92,7 @@ class _Run:
 
 
 def measure(
-    model: str, names: Sequence[str], settings: Settings, tell: Callable[[str], None]
+    model: str, names: Sequence[str], settings: Settings, announce: Callable[[str], None]
 ) -> tuple[list[Row], bool]:
     """Compile the contestants one after the other, then time each of them in every round.
 
@@ -100,7 +100,7 @@ def measure(
         model: by name, see `cli.models.load_model`.
         names: of contestants, including eager.
         settings: of the measurement.
-        tell: called with a description of what begins, once per compilation and per round.
+        announce: called with a description of what begins, once per compilation and per round.
 
     Returns:
         A row for each, in order; and False if Ctrl-C ended it before the last round.
@@ -110,10 +110,10 @@ def measure(
         is_whole = True
         try:
             for run in runs:
-                tell(f"{run.name} compiles")
+                announce(f"{run.name} compiles")
                 run.attempt(run.prepare)
             for number in range(settings.rounds):
-                tell(f"round {number + 1} of {settings.rounds}")
+                announce(f"round {number + 1} of {settings.rounds}")
                 for run in runs:
                     run.attempt(lambda run=run: run.time(settings.round_s))  # type: ignore[misc]
         except KeyboardInterrupt:

@@ -58,7 +58,7 @@ def prove(
     ] = 24,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds after which one proof is given up.")] = 15.0,
     write: Annotated[
-        bool, typer.Option("--write", help="Put each result beside its substitution as soon as it is there.")
+        bool, typer.Option("--write", help="Put each result next to its substitution as soon as it is there.")
     ] = False,
     stale: Annotated[
         bool, typer.Option("--stale", help="Only those without a record that fits: goes on after Ctrl-C.")

@@ -167,7 +167,7 @@ def _rows(view: ExecutorView) -> list[tuple[str, str]]:
     for each in view.rewrites:
         by_meaning.setdefault(each.meaning, []).append(each)
     for meaning, rewrites in by_meaning.items():
-        rows += _listed(meaning, [_told(each) for each in rewrites])
+        rows += _listed(meaning, [_describe(each) for each in rewrites])
     if not view.rewrites:
         rows.append(("rewrites", "none"))
     rows += _listed("worth", [str(each) for each in view.left_out])
@@ -180,7 +180,7 @@ def _rows(view: ExecutorView) -> list[tuple[str, str]]:
     return rows
 
 
-def _told(rewrite: Rewrite) -> str:
+def _describe(rewrite: Rewrite) -> str:
     """Describe a rewrite in one line."""
     if abs(rewrite.gain_ms) < _NOTHING_MS:
         gain = "no difference by itself"

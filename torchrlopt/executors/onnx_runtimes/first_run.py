@@ -16,7 +16,7 @@ from torchrlopt.executors.weights.half_precision import available_bytes
 LEAST_S = 120.0
 """Time limit for building a graph and running it twice: many times what the suite's largest models take."""
 
-ASKED_S = 60.0
+PROBE_S = 60.0
 """Time limit for a probe: importing the runtime on a busy machine, and nodes without weights."""
 
 BYTES_PER_S = 20e6

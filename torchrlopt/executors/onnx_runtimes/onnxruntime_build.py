@@ -38,8 +38,8 @@ def session_of(proto: bytes, values: Mapping[str, Any], settings: Mapping[str, A
     )
 
 
-def ask(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Why ONNX Runtime rejects a model, as a task; see `asked.Ask`."""
+def probe(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Why ONNX Runtime rejects a model, as a task; see `operator_probe.Probe`."""
     from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
 
     options = SessionOptions()

@@ -63,8 +63,8 @@ def tensor_of(array: NDArray[Any], is_bfloat16: bool) -> Any:
     return openvino.Tensor(array, shared_memory=True)
 
 
-def ask(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Why OpenVINO rejects a model, as a task; see `asked.Ask`."""
+def probe(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Why OpenVINO rejects a model, as a task; see `operator_probe.Probe`."""
     import openvino  # noqa: F401  # outside the try: a broken installation says nothing about operators
 
     try:

@@ -21,11 +21,11 @@ from torchrlopt.executors.isolation import verdicts
 from torchrlopt.executors.isolation.task import Task
 from torchrlopt.executors.isolation.tried import tried
 from torchrlopt.executors.onnx_runtimes import conditioning
-from torchrlopt.executors.onnx_runtimes.asked import refused_kinds
 from torchrlopt.executors.onnx_runtimes.fetched_outputs import FetchedOutputs
-from torchrlopt.executors.onnx_runtimes.first_run import ASKED_S, FirstRun, Request, memory_for
+from torchrlopt.executors.onnx_runtimes.first_run import PROBE_S, FirstRun, Request, memory_for
 from torchrlopt.executors.onnx_runtimes.index_bounds import Bounds, are_within, bounds_of, out_of_range
 from torchrlopt.executors.onnx_runtimes.last_digits import of_last_digits, refuse_last_digits
+from torchrlopt.executors.onnx_runtimes.operator_probe import refused_kinds
 from torchrlopt.executors.onnx_runtimes.plain_numbers import are_plain
 from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.weights.half_precision import available_bytes
@@ -144,7 +144,7 @@ class Runtime:
         open: creates a session.
         request: what `open` creates it from, apart from weights; takes a model, weights by name and settings.
         module: path of the file that runs in a separate process, see `run_task`. Its `run` creates a session
-            from a request and calls it; its `ask` returns the runtime's objection to a model.
+            from a request and calls it; its `probe` returns the runtime's objection to a model.
         refuses: the nodes that the runtime would not compute as PyTorch does, with reasons.
         raises_above: whether it raises if an index is too large, as PyTorch does.
     """
@@ -188,7 +188,9 @@ class Runtime:
         """
         found = {**of_opaque(model), **of_last_digits(model), **self.not_as_pytorch(model)}
         if importlib.util.find_spec(self.package) is not None:
-            found |= refused_kinds(model, found, self.title, functools.partial(self.ask, is_stored=is_stored))
+            found |= refused_kinds(
+                model, found, self.title, functools.partial(self.probe, is_stored=is_stored)
+            )
         return found
 
     def do(
@@ -208,10 +210,10 @@ class Runtime:
         key = verdicts.key_of(known, data)
         return tried(self.module, self.title, task, doing, key, is_stored)
 
-    def ask(self, model: bytes, is_stored: bool) -> str | None:
-        """The runtime's objection to a model of a few nodes; see `asked.Ask`."""
+    def probe(self, model: bytes, is_stored: bool) -> str | None:
+        """The runtime's objection to a model of a few nodes; see `operator_probe.Probe`."""
         memory = memory_for(available_bytes())
-        task = Task("ask", {}, {"model": np.frombuffer(model, np.uint8)}, ASKED_S, memory)
+        task = Task("probe", {}, {"model": np.frombuffer(model, np.uint8)}, PROBE_S, memory)
         refusal = self.do(task, "was asked for operators", {}, model, is_stored).get("refusal")
         return None if refusal is None else str(refusal)
 
@@ -308,7 +310,7 @@ class SessionCallable:
         self._weight_bounds = [bounds.get(name) for name in self._weight_names]
         self._outputs = FetchedOutputs(captured.aten, position)
         self._policy = options.weights
-        self._cache = PrologueCache(self._open, self._policy, is_dear=True)
+        self._cache = PrologueCache(self._open, self._policy, is_expensive=True)
         # Sessions opened before others were dropped: the count must increase with each new session.
         self._num_before = 0
         # Runtimes silently fold expressions over weights even if one of them overflows.
@@ -383,7 +385,7 @@ class SessionCallable:
     def leave_sessions(self) -> None:
         """Open new sessions in the next call."""
         self._num_before = self.num_evaluations
-        self._cache = PrologueCache(self._open, self._policy, is_dear=True)
+        self._cache = PrologueCache(self._open, self._policy, is_expensive=True)
 
 
 _CALLABLES: weakref.WeakSet[SessionCallable] = weakref.WeakSet()

@@ -246,7 +246,7 @@ class Cut:
         except CaptureError as error:
             raise LoweringError("a region cannot be captured", got=str(error)) from error
 
-    def told(self, runtime: str) -> tuple[Part, ...]:
+    def report(self, runtime: str) -> tuple[Part, ...]:
         """What runs where and why, in execution order."""
         found = []
         for part in self._parts:

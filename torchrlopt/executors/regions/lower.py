@@ -103,7 +103,7 @@ def _in_regions(
             region.lowered = executor.lower(region.captured.model, region.captured, options)
         rest = assemble(parts.module, static, dataclasses.replace(options, cuda_graphs=False))
         lowered = [region.lowered for region in parts.regions if region.lowered is not None]
-        return RegionsCallable(rest, lowered, parts.told(executor.name))
+        return RegionsCallable(rest, lowered, parts.report(executor.name))
     raise LoweringError("the executor refuses a node of every region", is_bug=False)
 
 

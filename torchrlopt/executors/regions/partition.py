@@ -57,8 +57,8 @@ def _sink(
         own = latest.get(node)
         if node in taken:
             if own is not None and own > found[node]:
-                beside = {each for each in sources[node] if found[each] == found[node]}
-                if sum(size(each) for each in beside if each in taken) <= size(node):
+                siblings = {each for each in sources[node] if found[each] == found[node]}
+                if sum(size(each) for each in siblings if each in taken) <= size(node):
                     found[node] = own
             own = found[node]
         else:

@@ -47,8 +47,8 @@ class PrologueCache:
     Args:
         compute: the prologue: takes the weights, returns the tuple of results.
         policy: "check" compares the weights in every call, "live" computes in every call, "frozen" once.
-        is_dear: whether the prologue is so slow that it is deferred until weights are used a second time,
-            because weights that change in every call would incur it every time; never the first set.
+        is_expensive: whether the prologue is so slow that it is deferred until weights are used a second
+            time, because weights that change in every call would incur it every time; never the first set.
 
     Attributes:
         num_evaluations: how often the prologue has been called.
@@ -58,10 +58,10 @@ class PrologueCache:
         self,
         compute: Callable[..., tuple[Any, ...]],
         policy: Literal["check", "live", "frozen"],
-        is_dear: bool = False,
+        is_expensive: bool = False,
     ) -> None:
         self.num_evaluations = 0
-        self._is_dear = is_dear
+        self._is_expensive = is_expensive
         self._compute = compute
         self._policy = policy
         self._is_frozen = policy == "frozen"
@@ -121,7 +121,7 @@ class PrologueCache:
             has_come = known is not None and known.state.is_of(watched)
             if known is not None and has_come and known.results is not None:
                 return known  # another thread has evaluated it in the meantime
-            is_put_off = self._is_dear and not has_come and self.num_evaluations > 0
+            is_put_off = self._is_expensive and not has_come and self.num_evaluations > 0
             # The values of these objects have changed, so results for the old values are no longer needed.
             self._drop(ids)
             require_memory(watched)

@@ -64,13 +64,13 @@ def picture(drawing: Drawing, steps: Sequence[ReportStep]) -> Picture:
 
 def _band(band: Band, drawing: Drawing, rows: Rows) -> dict[str, Any]:
     """Describe a band and its contents on either side; None for an empty side."""
-    told = {}
+    labels = {}
     for side, graph, row in (("b", drawing.before, rows.before), ("a", drawing.after, rows.after)):
         own = [each for each in drawn(graph) if band.first <= row[each.key] < band.end]
         count = sum(not each.is_leaf for each in own)
         time_us = sum(graph.prices[each.key].time_us for each in own if each.key in graph.prices)
-        told[side] = f"{count} operator{'s' * (count != 1)}, {time_of(time_us)}" if own else None
-    return {**band._asdict(), **told}
+        labels[side] = f"{count} operator{'s' * (count != 1)}, {time_of(time_us)}" if own else None
+    return {**band._asdict(), **labels}
 
 
 def _boxes(drawing: Drawing, rows: Rows) -> dict[str, Box]:

@@ -86,7 +86,7 @@ def _graph(
         # A search that found only one plan has no curve.
         "search": charts.curve(search) if len({cost_ms for _, cost_ms in search}) > 2 else None,
         "by_kind": tables.by_kind(drawing),
-        "dearest": tables.dearest(drawing),
+        "most_expensive": tables.most_expensive(drawing),
         "work": tables.work(drawing),
         "lines": tables.changed_lines(drawing),
         "left_alone": tables.left_alone(drawing),

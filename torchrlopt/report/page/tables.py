@@ -80,7 +80,7 @@ def _counted(graph: DrawnGraph) -> dict[str, tuple[int, float]]:
     return found
 
 
-def dearest(drawing: Drawing) -> tuple[list[Row], int]:
+def most_expensive(drawing: Drawing) -> tuple[list[Row], int]:
     """Return what takes most time after the plan, and how many kinds; those on the same lines are one.
 
     Rows are count, operator, types, time, share of the graph's time, whether it was measured, lines, lines

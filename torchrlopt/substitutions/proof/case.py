@@ -214,9 +214,9 @@ class Runner:
                 inputs.append(found)
         attrs = self._attributes(line, member)
         if line.op == "Constant":
-            beside = inputs[0]
-            assert beside is not None, "a constant has a tensor beside it"
-            return [_constant(beside.dtype, attrs["value"][0])]
+            other = inputs[0]
+            assert other is not None, "a constant has a tensor next to it"
+            return [_constant(other.dtype, attrs["value"][0])]
         return self.apply(line.op, inputs, attrs, len(line.outs))
 
     def apply(
@@ -278,8 +278,10 @@ class Runner:
             if isinstance(node, ast.Name):
                 variables[node.id[1:]] = value
                 continue
-            asked = _default(schema[name]) if node is None else Evaluator(self.scope, {}, []).evaluate(node)
-            if not self._is_fixed_at(value, asked):
+            expected = (
+                _default(schema[name]) if node is None else Evaluator(self.scope, {}, []).evaluate(node)
+            )
+            if not self._is_fixed_at(value, expected):
                 return None
         runner = Runner(self.scope, variables, self.evaluator.real_facts, 0, self.definitions, self.depth + 1)
         assumer = Assumer(runner.evaluator)
@@ -290,26 +292,26 @@ class Runner:
         runner.run(rule.replacement)
         return [runner.variables[out] for out in line.outs]
 
-    def _is_fixed_at(self, value: Any, asked: Any) -> bool:
+    def _is_fixed_at(self, value: Any, expected: Any) -> bool:
         """Whether an attribute has this value, in the instance and by assumption."""
-        if isinstance(value, list) or isinstance(asked, list):
+        if isinstance(value, list) or isinstance(expected, list):
             return (
-                isinstance(asked, list)
-                and len(value) == len(asked)
-                and all(self._is_fixed_at(x, y) for x, y in zip(value, asked, strict=True))
+                isinstance(expected, list)
+                and len(value) == len(expected)
+                and all(self._is_fixed_at(x, y) for x, y in zip(value, expected, strict=True))
             )
-        if isinstance(value, str) or isinstance(asked, str):
-            return bool(value == asked)
+        if isinstance(value, str) or isinstance(expected, str):
+            return bool(value == expected)
         if isinstance(value, Number):
-            wanted = asked if isinstance(asked, Number) else literal(float(asked.constant))
+            wanted = expected if isinstance(expected, Number) else literal(float(expected.constant))
             if value.value != wanted.value:
                 return False
             if value.form != wanted.form:
                 self.evaluator.real_facts.append((value.form, "==", wanted.form))
             return True
-        if self.scope.value_of(value) != self.scope.value_of(asked):
+        if self.scope.value_of(value) != self.scope.value_of(expected):
             return False
-        self.scope.assume_equal(value, asked)
+        self.scope.assume_equal(value, expected)
         return True
 
 

@@ -17,7 +17,7 @@ from torchrlopt.onnx.opsets import ATEN_DOMAIN
 from torchrlopt.onnx.standard import standardise
 from torchrlopt.onnx.subgraphs import subgraphs
 
-Ask = Callable[[bytes], str | None]
+Probe = Callable[[bytes], str | None]
 """Takes a serialised model; returns the runtime's reason for rejecting it, or None if it accepts it.
 
 Raises `LoweringError` if the runtime crashes, hangs or runs out of memory.
@@ -28,7 +28,7 @@ _MOST_ANSWERS = 4096
 
 
 def refused_kinds(
-    model: onnx_ir.Model, known: Collection[onnx_ir.Node], title: str, ask: Ask
+    model: onnx_ir.Model, known: Collection[onnx_ir.Node], title: str, probe: Probe
 ) -> dict[onnx_ir.Node, str]:
     """The nodes that a runtime has no operator for.
 
@@ -36,7 +36,7 @@ def refused_kinds(
         model: not modified.
         known: nodes that need not be probed.
         title: display name of the runtime.
-        ask: how to probe it.
+        probe: how to probe it.
     """
     opsets = tuple(sorted(model.graph.opset_imports.items()))
     kinds = {
@@ -44,7 +44,7 @@ def refused_kinds(
         for node in model.graph
         if node not in known and node.domain != ATEN_DOMAIN and _is_plain(node)
     }
-    answers = _answers({kind: node for node, kind in kinds.items()}, model, ask)
+    answers = _answers({kind: node for node, kind in kinds.items()}, model, probe)
     found = {}
     for node, kind in kinds.items():
         reason = answers[kind]
@@ -56,7 +56,7 @@ def refused_kinds(
 
 
 def _answers(
-    kinds: Mapping[object, onnx_ir.Node], model: onnx_ir.Model, ask: Ask
+    kinds: Mapping[object, onnx_ir.Node], model: onnx_ir.Model, probe: Probe
 ) -> dict[object, str | LoweringError | None]:
     """The runtime's reason for rejecting each kind, or None; each kind is represented by a node."""
     found: dict[object, str | LoweringError | None] = {
@@ -67,13 +67,13 @@ def _answers(
         return found
     if len(_ANSWERS) + len(new) > _MOST_ANSWERS:
         _ANSWERS.clear()
-    all_are_taken = False
+    all_are_supported = False
     if len(new) > 1:
         with contextlib.suppress(LoweringError):  # then one by one
-            all_are_taken = ask(_alone(list(new.values()), model)) is None
+            all_are_supported = probe(_alone(list(new.values()), model)) is None
     try:
         for kind, node in new.items():
-            found[kind] = _ANSWERS[kind] = None if all_are_taken else ask(_alone([node], model))
+            found[kind] = _ANSWERS[kind] = None if all_are_supported else probe(_alone([node], model))
     except LoweringError as error:
         # Do not probe the rest: a runtime that hangs would use up the full timeout for every kind.
         found.update((kind, error) for kind in new if kind not in found)
@@ -117,7 +117,7 @@ def _alone(nodes: Sequence[onnx_ir.Node], model: onnx_ir.Model) -> bytes:
         nodes=[node for part in parts for node in part],
         initializers=[value for part in parts for value in part.initializers.values()],
         opset_imports=dict(model.graph.opset_imports),
-        name="asked",
+        name="probed",
     )
     alone = onnx_ir.Model(view.clone(), ir_version=model.ir_version)
     standardise(alone)
