@@ -13,7 +13,7 @@ import torchrlopt
 from tests.report.page_cases import Page
 from torchrlopt import _C, executor_table
 from torchrlopt.api.explain import explainer
-from torchrlopt.api.explain.words import differences
+from torchrlopt.api.explain.explainer import differences
 from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.executors import registry
 from torchrlopt.executors.eager.kernels import indirect

@@ -14,8 +14,8 @@ from torch import fx
 
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.fx_values import ORIGIN
-from torchrlopt.executors.onnx_runtimes.operator_probe import refused_kinds
 from torchrlopt.executors.onnx_runtimes.openvino import EXECUTOR as OPENVINO
+from torchrlopt.executors.onnx_runtimes.operator_probe import refused_kinds
 from torchrlopt.executors.regions.cut import Prices
 from torchrlopt.executors.tensorrt import model as tensorrt_model
 from torchrlopt.onnx.opsets import ATEN_DOMAIN, CORE_DOMAIN

@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torchrlopt import optimise
 from torchrlopt.errors import VerificationError
 from torchrlopt.judge import right
-from torchrlopt.judge.precision import computed_in
+from torchrlopt.judge.right import computed_in
 
 X = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))
 FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], torch.dtype | None]] = {

@@ -10,18 +10,18 @@ from typing import Any
 import onnx_ir
 import torch
 
-from torchrlopt import _C
+from torchrlopt import _C, executor_table
 from torchrlopt.capture.job import Job
 from torchrlopt.executors import registry
 from torchrlopt.executors.isolation import verdicts
+from torchrlopt.executors.regions.cut import Prices
 from torchrlopt.executors.regions.lower import lower
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.judge.graph_check import GraphCheck
 from torchrlopt.machine import device
-from torchrlopt.onnx.writer import write
+from torchrlopt.onnx.writer import fresh_prefix, node_name, write
 from torchrlopt.options import Options
-from torchrlopt.plan.planning import Subject, plan_store
-from torchrlopt.plan.region_prices import region_prices
+from torchrlopt.plan.planning import Subject, plan_store, profile_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,3 +79,26 @@ def lowered_from(model: onnx_ir.Model, graph: _C.Graph, contestant: Contestant, 
     verdicts.remember_in(plan_store, device.fingerprint(torch.device("cpu")))  # runtimes compute on the CPU
     prices = functools.partial(region_prices, graph, contestant.subject, options)
     return lower(registry.get(options.executor), model, contestant.job.captured, options.lowering, prices)
+
+
+def region_prices(graph: _C.Graph, subject: Subject, options: Options) -> Prices:
+    """Return prices of the nodes of a rewritten graph, by their names in the written model.
+
+    Args:
+        graph: the rewritten graph.
+        subject: the graph that it was rewritten from.
+        options: name the executor that may run regions of it.
+    """
+    baseline = dataclasses.replace(options, executor=executor_table.BASELINE)
+    outside, inside = (profile_for(each, subject.device) for each in (baseline, options))
+    costs = [profile.cost_model(subject.sizes) for profile in (outside, inside)]
+    prefix = fresh_prefix(subject.program.source)
+    saved_us = {}
+    for id_ in graph.topological_order():
+        before, after = (cost.node(graph, id_)["time_us"] for cost in costs)
+        saved_us[node_name(graph.node(id_), prefix)] = before - after
+    return Prices(
+        saved_us,
+        registry.row(options.executor).crossing_us,
+        outside.device_model().bytes_per_us,
+    )

@@ -9,7 +9,10 @@ that, existing files are unchanged.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 import torch
@@ -20,10 +23,11 @@ from torchrlopt.compile.fallback import keep_original
 from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.judge.policy import Policy
 from torchrlopt.onnx import files, safety
-from torchrlopt.onnx.left_alone import reasons
+from torchrlopt.onnx.forms.from_onnx import OPERATORS
 from torchrlopt.onnx.missing_types import read_with_types
 from torchrlopt.onnx.older_opset import lower_opset
-from torchrlopt.onnx.opsets import default_opset
+from torchrlopt.onnx.opsets import STANDARD_DOMAINS, default_opset
+from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.saving import Staged
 from torchrlopt.onnx.standard import standardise
 from torchrlopt.onnx.upgrade import upgraded
@@ -155,3 +159,26 @@ def _data_files(proto: onnx.ModelProto, base: Path) -> set[Path]:
     """Return the files that hold a model's external data."""
     outside = filter(safety.is_external, safety.tensors(proto))
     return {base / safety.location(tensor)[0] for tensor in outside}
+
+
+def reasons(program: Program) -> tuple[str, ...]:
+    """One line per operator and reason, the most frequent first."""
+    graph = program.graph
+    nodes = map(graph.node, graph.topological_order())
+    counts = Counter(_reason(program, node) for node in nodes if node["op"] == "Opaque")
+    return tuple(f"{count} x {line}" for line, count in counts.most_common())
+
+
+def _reason(program: Program, node: Mapping[str, Any]) -> str:
+    name = str(node["attrs"]["op"]).partition("#")[0]
+    domain, _, op = name.partition("::")
+    types = [program.graph.type(value) for value in node["inputs"] if value is not None]
+    if domain not in STANDARD_DOMAINS:
+        reason = "an operator of another domain"
+    elif op not in OPERATORS:
+        reason = "no substitution is about this operator"
+    elif any(dims is None for _, dims in types):
+        reason = "the shape of an operand is not known"
+    else:
+        reason = "this form of the operator is not rewritten"
+    return f"{name} left alone: {reason}"

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+from torch import fx
 
 from torchrlopt.capture.sampling import num_elements
 from torchrlopt.capture.sharing import overlaps
 from torchrlopt.errors import RlOptError, UnsupportedError, VerificationError
 from torchrlopt.judge.conditioning import Conditioning
-from torchrlopt.judge.float64 import float64_reference
+from torchrlopt.judge.float64 import MOVES, float64_reference
 from torchrlopt.judge.floats import Own, are_close, compare_floats
-from torchrlopt.judge.precision import computed_in
+from torchrlopt.torch_private.pytree import tree_leaves
 
 Callee = Callable[..., Sequence[Any]]
 
@@ -302,3 +303,32 @@ def _compare_sharing(
             expected=expected,
             got=got,
         )
+
+
+def computed_in(graph: fx.GraphModule) -> tuple[torch.dtype | None, ...]:
+    """Return, for each output, the least precise floating dtype of all arithmetic that it depends on.
+
+    A cast to a wider dtype restores no digits. Inputs count as exact, and operators that only move elements do not round. None for an output without
+    floating point arithmetic, and for one that is not a tensor.
+    """
+    found: dict[fx.Node, torch.dtype | None] = {}
+    for node in graph.graph.nodes:
+        dtypes = [found[each] for each in node.all_input_nodes]
+        value = node.meta.get("val")
+        if node.op == "call_function" and node.target not in MOVES:
+            dtypes += _dtypes(value)
+        # A flag or an index is either right or wrong: its readers do not inherit the precision it came from.
+        is_exact = isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
+        found[node] = None if is_exact else _coarsest(dtypes)
+    (output,) = graph.graph.find_nodes(op="output")
+    return tuple(found[each] if isinstance(each, fx.Node) else None for each in output.args[0])
+
+
+def _dtypes(value: Any) -> list[torch.dtype]:
+    tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    return [each.dtype for each in tensors if each.is_floating_point()]
+
+
+def _coarsest(dtypes: Iterable[torch.dtype | None]) -> torch.dtype | None:
+    known = [each for each in dtypes if each is not None]
+    return max(known, key=lambda each: torch.finfo(each).eps, default=None)

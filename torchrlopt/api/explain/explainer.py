@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torchrlopt import _C
-from torchrlopt.api.explain.leave_out import left_out
 from torchrlopt.api.explain.views import ExecutorView, GraphView, Rewrite
-from torchrlopt.api.explain.words import differences
 from torchrlopt.capture.job import Job, make_job
 from torchrlopt.capture.trace import Traced
 from torchrlopt.compile.contestant import subject_of
@@ -17,14 +15,18 @@ from torchrlopt.executor_table import BASELINE
 from torchrlopt.executors import registry
 from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.eager.inventory import inventory
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.judge import timing
 from torchrlopt.machine.cost import device_model
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import LoweringOptions, Options
+from torchrlopt.plan import search
 from torchrlopt.plan.planning import Planned, facts_of, make_plan, num_operators, profile_for
 from torchrlopt.plan.record import proof_of
-from torchrlopt.report import Journal, Report, Status
+from torchrlopt.report import Journal, LeftOut, Report, Status
 from torchrlopt.report.steps import meaning_of
 from torchrlopt.substitutions import load_library
+from torchrlopt.substitutions.load import subset_of
 
 _LEAST_GAIN = 0.02  # of a rewrite, as a fraction of what it saves in eager PyTorch
 
@@ -153,3 +155,75 @@ def _price_differences(executor: str, device_type: str) -> tuple[dict[str, float
     names = [name for name in dir(own) if not name.startswith("_")]
     found = {name: float(getattr(own, name)) for name in names if getattr(own, name) != getattr(base, name)}
     return found, differences(found, {name: float(getattr(base, name)) for name in found})
+
+
+def left_out(job: Job, prices: _C.CostModel, report: Report, options: Options) -> tuple[LeftOut, ...]:
+    """Plan again without the substitutions of each group, and time the results against the whole plan's.
+
+    All these plans, including the whole one, are greedy's: otherwise this would compare searches.
+
+    Args:
+        job: the graph.
+        prices: of the executor.
+        report: of a plan for it, whose groups are left out one by one.
+        options: the executor, and how long to time.
+
+    Raises:
+        RlOptError: a graph cannot be built.
+    """
+    library = load_library()
+    greedy = dataclasses.replace(options, search=options.search.with_searcher("greedy"))
+    whole, whole_ms = _built(job, library, prices, greedy)
+    found = []
+    for group in report.step_groups():
+        names = [name for name in library.names if meaning_of(library.family(name)) != group.meaning]
+        without, without_ms = _built(job, subset_of(library, names), prices, greedy)
+        settle = registry.row(options.executor).needs_settling
+        timed = timing.measure(
+            whole, without, job.traced.own_inputs, options.timing.measure_ms, 0.0, settle=settle
+        )
+        more_ms = timed.after_ms - timed.before_ms
+        spread_ms = timed.spread * timed.before_ms
+        found.append(LeftOut(group.meaning, without_ms - whole_ms, more_ms, spread_ms))
+    return tuple(found)
+
+
+def _built(job: Job, library: _C.Library, prices: _C.CostModel, options: Options) -> tuple[Lowered, float]:
+    """Build greedy's plan with a library; return the callable, and its predicted time in milliseconds."""
+    graph = job.program.graph
+    plan = search.search(graph, library, prices, options.search)
+    planned = search.replay(graph, library, plan)
+    model = write(dataclasses.replace(job.program, graph=planned))
+    return registry.get(options.executor).lower(model, job.captured, options.lowering), plan.cost_after_ms
+
+
+_FACTS = {
+    "views_are_free": "views and reshapes are compiled away",
+    "copies_cuts": "it knows no strides: transposes and most slices are copies",
+    "fuses_elementwise": "it makes one kernel of a chain of elementwise operators by itself",
+    "fuses_epilogues": "it runs an activation inside the product or convolution before it by itself",
+}
+_COSTS = {
+    "launch_us": "a kernel",
+    "contraction_launch_us": "a product or convolution",
+    "view_us": "a view",
+}
+
+
+def differences(own: Mapping[str, float], base: Mapping[str, float]) -> tuple[str, ...]:
+    """Return sentences on the differences.
+
+    Args:
+        own: fields of the executor's `DeviceModel` that differ from eager PyTorch's.
+        base: the same fields of eager PyTorch.
+    """
+    return tuple(_sentence(name, value, base[name]) for name, value in own.items())
+
+
+def _sentence(name: str, value: float, base: float) -> str:
+    if name in _FACTS:
+        return _FACTS[name] if value else f"not so: {_FACTS[name]}"
+    if name in _COSTS:
+        cost = f"{value:g} µs" if value else "nothing"
+        return f"to start {_COSTS[name]} costs {cost}, in eager PyTorch {base:g} µs"
+    return f"{name.replace('_', ' ')}: {value:g}, in eager PyTorch {base:g}"

@@ -7,12 +7,13 @@ of that.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from torchrlopt.executors.eager.stamps import Stamped
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.machine import contention
 from torchrlopt.machine.cost import Price
-from torchrlopt.machine.profiling.garbage import no_garbage_collection
 from torchrlopt.machine.profiling.sources import Source
 
 _WARM_UP = 2
@@ -239,3 +239,18 @@ def _prices(graph: _C.Graph, analytic: _C.CostModel, nodes: Mapping[int, _Node])
             )
         )
     return prices
+
+
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Disable the collector temporarily; if it was disabled before, it stays disabled.
+
+    It is process-wide, so code on the path of a user's compilation must not disable it.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

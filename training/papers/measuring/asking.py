@@ -22,7 +22,7 @@ from scipy import linalg
 from torchrlopt import _C
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.machine.profiling import Source
-from torchrlopt.machine.profiling.garbage import no_garbage_collection
+from torchrlopt.machine.profiling.timing import no_garbage_collection
 from training.episodes.answers import Answers
 from training.graphs.fingerprint import fingerprint
 
