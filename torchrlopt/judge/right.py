@@ -308,8 +308,9 @@ def _compare_sharing(
 def computed_in(graph: fx.GraphModule) -> tuple[torch.dtype | None, ...]:
     """Return, for each output, the least precise floating dtype of all arithmetic that it depends on.
 
-    A cast to a wider dtype restores no digits. Inputs count as exact, and operators that only move elements do not round. None for an output without
-    floating point arithmetic, and for one that is not a tensor.
+    Inputs count as exact. Operators that only move elements do not round, and a cast to a wider dtype
+    restores no digits. None for an output without floating point arithmetic, and for one that is not a
+    tensor.
     """
     found: dict[fx.Node, torch.dtype | None] = {}
     for node in graph.graph.nodes:

@@ -3,26 +3,7 @@
 Importing the package fills both tables: `to_onnx.TABLE` and `to_aten.CONVERTERS`.
 """
 
-from torchrlopt.ops import (
-    attention,
-    broadcast,
-    conv,
-    create,
-    elementwise,
-    grid,
-    index,
-    matmul,
-    movement,
-    normalisation,
-    pool,
-    quantise,
-    reduce,
-    resize,
-    shape,
-    sizes,
-)
-
-FAMILIES = (
+from torchrlopt.ops import (  # noqa: F401  # imported to fill the tables
     attention,
     broadcast,
     conv,
