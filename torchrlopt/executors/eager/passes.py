@@ -11,11 +11,11 @@ import dataclasses
 import enum
 from collections.abc import Callable, Collection, Iterable
 
+import torch
 from torch import fx
 
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.cuda_graphs import is_on_cuda
-from torchrlopt.executors.eager.copies import drop_copies
 from torchrlopt.executors.eager.dispatch import use_builtins
 from torchrlopt.executors.eager.finiteness import Guard, finite_nodes, guard_of, weights_sum
 from torchrlopt.executors.eager.inplace import reuse_memory
@@ -31,32 +31,32 @@ from torchrlopt.executors.eager.kernels.pixels import select_pixel_kernels
 from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixels
 from torchrlopt.executors.eager.layout import propagate
 from torchrlopt.executors.eager.sequences import with_sequences
-from torchrlopt.executors.lowering.fx_values import ORIGIN, ancestors
+from torchrlopt.executors.lowering.fx_values import ORIGIN, ancestors, is_mutable
 from torchrlopt.executors.weights.half_precision import compute_half_in_float32
 from torchrlopt.executors.weights.overflow import refuse_overflows
-from torchrlopt.executors.weights.split_fx import Split, split_prologue
+from torchrlopt.executors.weights.split_fx import Split, reaching_output, split_prologue
 from torchrlopt.executors.weights.static_part import static_nodes
 from torchrlopt.executors.weights.widening import compute_in_float64
 
 
-class Fact(enum.Enum):
-    """What may hold for a program between two passes."""
+class Fact(enum.Flag):
+    """What may hold for a program between two passes; sets of facts are unions."""
 
-    VALUES = "placeholders and calls carry in meta['val'] the tensor of the original program"
-    OVERLOADS = "calls name ATen overloads"
-    FUNCTIONAL = "no call that a pass put in writes to an operand, but into room that was made for it"
-    WHOLE = "expressions over weights stand in the graph that runs at every call"
-    PLAIN_WEIGHTS = "no weight is packed"
-    FLAT = "convolutions of one pixel are products"
-    NO_COPIES = "copies that change nothing are gone"
-    FINITE = "it is known which values are finite as long as the inputs are"
-    PACKED_LINEARS = "products with a weight are packed where that pays"
-    PACKED_CONVOLUTIONS = "convolutions with a weight are packed where that pays"
-    STRIDES = "outputs, and calls that depend on strides, see those of the original program"
-    ALL_READ = "no call is left whose result nobody reads"
-    GUARDED = "it is known which values have to be finite for the kernels that were chosen"
-    APART = "the prologue and the part that runs at every call are graphs of their own"
-    PLACED = "it is known on which device the graph runs"
+    VALUES = enum.auto()  # placeholders and calls carry in meta['val'] the tensor of the original program
+    OVERLOADS = enum.auto()  # calls name ATen overloads
+    FUNCTIONAL = enum.auto()  # calls that passes put in write only into room made for them
+    WHOLE = enum.auto()  # expressions over weights stand in the graph that runs at every call
+    PLAIN_WEIGHTS = enum.auto()  # no weight is packed
+    FLAT = enum.auto()  # convolutions of one pixel are products
+    NO_COPIES = enum.auto()  # copies that change nothing are gone
+    FINITE = enum.auto()  # it is known which values are finite as long as the inputs are
+    PACKED_LINEARS = enum.auto()  # products with a weight are packed where that pays
+    PACKED_CONVOLUTIONS = enum.auto()  # convolutions with a weight are packed where that pays
+    STRIDES = enum.auto()  # outputs, and calls that depend on strides, see those of the original program
+    ALL_READ = enum.auto()  # no call is left whose result nobody reads
+    GUARDED = enum.auto()  # it is known which values have to be finite for the kernels that were chosen
+    APART = enum.auto()  # the prologue and the part that runs at every call are graphs of their own
+    PLACED = enum.auto()  # it is known on which device the graph runs
 
 
 @dataclasses.dataclass
@@ -109,32 +109,36 @@ class Program:
         return (self.parts.main,) if self.gathered is None else (self.parts.main, self.gathered)
 
 
+_NO_FACTS = Fact(0)
+
+
 @dataclasses.dataclass(frozen=True)
 class Pass:
     """One pass.
 
     Attributes:
-        name: what it does.
         run: does it, in place.
         needs: facts that must hold before.
         gives: facts that hold afterwards.
         ends: facts that no longer hold afterwards.
     """
 
-    name: str
     run: Callable[[Program], None]
-    needs: frozenset[Fact]
-    gives: frozenset[Fact] = frozenset()
-    ends: frozenset[Fact] = frozenset()
+    needs: Fact
+    gives: Fact = _NO_FACTS
+    ends: Fact = _NO_FACTS
+
+    @property
+    def name(self) -> str:
+        """What it does."""
+        return self.run.__name__.removeprefix("_")
 
 
-LOWERED = frozenset(
-    {Fact.VALUES, Fact.OVERLOADS, Fact.FUNCTIONAL, Fact.WHOLE, Fact.PLAIN_WEIGHTS, Fact.STRIDES}
-)
+LOWERED = Fact.VALUES | Fact.OVERLOADS | Fact.FUNCTIONAL | Fact.WHOLE | Fact.PLAIN_WEIGHTS | Fact.STRIDES
 """The facts that hold for a freshly lowered graph."""
 
 
-def checked_order(passes: Iterable[Pass], facts: frozenset[Fact] = LOWERED) -> tuple[Pass, ...]:
+def checked_order(passes: Iterable[Pass], facts: Fact = LOWERED) -> tuple[Pass, ...]:
     """Return the passes if they can run in this order.
 
     Args:
@@ -146,15 +150,15 @@ def checked_order(passes: Iterable[Pass], facts: frozenset[Fact] = LOWERED) -> t
     """
     given = tuple(passes)
     for each in given:
-        missing = each.needs - facts
+        missing = each.needs & ~facts
         if missing:
             raise LoweringError(
                 "a pass of the eager executor is out of order",
                 where=each.name,
-                expected=", ".join(sorted(fact.value for fact in missing)),
+                expected=str(missing.name),
                 got=", ".join(one.name for one in given),
             )
-        facts = (facts | each.gives) - each.ends
+        facts = (facts | each.gives) & ~each.ends
     return given
 
 
@@ -180,7 +184,19 @@ def _widen_weights(program: Program) -> None:
 
 
 def _drop_copies(program: Program) -> None:
-    drop_copies(program.graph)
+    """Remove copies that keep the strides of the original (such as those left by a dropout).
+
+    A copy stays if an output may share memory with it, because the caller may write to the output. If the
+    graph mutates its own values, all copies stay.
+    """
+    graph = program.graph
+    if any(map(is_mutable, graph.nodes)):
+        return
+    returned = reaching_output(graph)
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
+        if len(node.args) == 1 and not node.kwargs and node not in returned:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
 
 
 def _flatten_single_pixels(program: Program) -> None:
@@ -281,105 +297,76 @@ def _forget_values(program: Program) -> None:
             node.meta = {}
 
 
-_GRAPH = frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.FUNCTIONAL, Fact.WHOLE})
+_GRAPH = Fact.VALUES | Fact.OVERLOADS | Fact.FUNCTIONAL | Fact.WHOLE
 """The facts that every pass over the whole graph needs."""
 
 PASSES = checked_order(
     (
-        Pass("widen_half", _widen_half, _GRAPH | {Fact.PLAIN_WEIGHTS}),
+        Pass(_widen_half, _GRAPH | Fact.PLAIN_WEIGHTS),
         # A packed weight is opaque, so arithmetic over weights is widened first.
-        Pass("widen_weights", _widen_weights, _GRAPH | {Fact.PLAIN_WEIGHTS}),
+        Pass(_widen_weights, _GRAPH | Fact.PLAIN_WEIGHTS),
         # A copy between a product and its activation would prevent fusing the two.
-        Pass("drop_copies", _drop_copies, _GRAPH | {Fact.PLAIN_WEIGHTS}, gives=frozenset({Fact.NO_COPIES})),
+        Pass(_drop_copies, _GRAPH | Fact.PLAIN_WEIGHTS, gives=Fact.NO_COPIES),
         # It creates products, whose results may be finite too.
         Pass(
-            "flatten_single_pixels",
             _flatten_single_pixels,
-            _GRAPH | {Fact.PLAIN_WEIGHTS, Fact.STRIDES},
-            gives=frozenset({Fact.FLAT}),
+            _GRAPH | Fact.PLAIN_WEIGHTS | Fact.STRIDES,
+            gives=Fact.FLAT,
         ),
         Pass(
-            "find_finite",
             _find_finite,
-            _GRAPH | {Fact.PLAIN_WEIGHTS, Fact.NO_COPIES, Fact.FLAT},
-            gives=frozenset({Fact.FINITE}),
+            _GRAPH | Fact.PLAIN_WEIGHTS | Fact.NO_COPIES | Fact.FLAT,
+            gives=Fact.FINITE,
         ),
         # A packed linear reads and writes the original strides, so it is chosen before strides change.
         Pass(
-            "pack_linears",
             _pack_linears,
-            _GRAPH | {Fact.NO_COPIES, Fact.FINITE, Fact.STRIDES},
-            gives=frozenset({Fact.PACKED_LINEARS}),
-            ends=frozenset({Fact.PLAIN_WEIGHTS}),
+            _GRAPH | Fact.NO_COPIES | Fact.FINITE | Fact.STRIDES,
+            gives=Fact.PACKED_LINEARS,
+            ends=Fact.PLAIN_WEIGHTS,
         ),
-        Pass("use_attention", _use_attention, _GRAPH | {Fact.NO_COPIES, Fact.STRIDES}),
+        Pass(_use_attention, _GRAPH | Fact.NO_COPIES | Fact.STRIDES),
         # A packed convolution writes channels_last whatever the original wrote.
         Pass(
-            "pack_convolutions",
             _pack_convolutions,
-            _GRAPH | {Fact.NO_COPIES, Fact.FINITE, Fact.STRIDES},
-            gives=frozenset({Fact.PACKED_CONVOLUTIONS}),
-            ends=frozenset({Fact.PLAIN_WEIGHTS, Fact.STRIDES}),
+            _GRAPH | Fact.NO_COPIES | Fact.FINITE | Fact.STRIDES,
+            gives=Fact.PACKED_CONVOLUTIONS,
+            ends=Fact.PLAIN_WEIGHTS | Fact.STRIDES,
         ),
+        Pass(_restore_strides, _GRAPH | Fact.PACKED_CONVOLUTIONS, gives=Fact.STRIDES),
         Pass(
-            "restore_strides",
-            _restore_strides,
-            _GRAPH | {Fact.PACKED_CONVOLUTIONS},
-            gives=frozenset({Fact.STRIDES}),
-        ),
-        Pass(
-            "remove_unread",
             _remove_unread,
-            _GRAPH | {Fact.PACKED_LINEARS, Fact.PACKED_CONVOLUTIONS, Fact.STRIDES},
-            gives=frozenset({Fact.ALL_READ}),
+            _GRAPH | Fact.PACKED_LINEARS | Fact.PACKED_CONVOLUTIONS | Fact.STRIDES,
+            gives=Fact.ALL_READ,
         ),
         # A max pool is called differently if nobody reads its indices.
-        Pass("use_pixel_kernels", _use_pixel_kernels, _GRAPH | {Fact.STRIDES, Fact.ALL_READ}),
+        Pass(_use_pixel_kernels, _GRAPH | Fact.STRIDES | Fact.ALL_READ),
         # The sum added here has no readers until the split makes it a result of the prologue.
         Pass(
-            "note_what_must_be_finite",
             _note_what_must_be_finite,
-            _GRAPH | {Fact.PACKED_LINEARS, Fact.PACKED_CONVOLUTIONS, Fact.ALL_READ},
-            gives=frozenset({Fact.GUARDED}),
+            _GRAPH | Fact.PACKED_LINEARS | Fact.PACKED_CONVOLUTIONS | Fact.ALL_READ,
+            gives=Fact.GUARDED,
         ),
         Pass(
-            "split_weights",
             _split_weights,
-            _GRAPH | {Fact.STRIDES, Fact.ALL_READ, Fact.GUARDED},
-            gives=frozenset({Fact.APART}),
-            ends=frozenset({Fact.WHOLE}),
+            _GRAPH | Fact.STRIDES | Fact.ALL_READ | Fact.GUARDED,
+            gives=Fact.APART,
+            ends=Fact.WHOLE,
         ),
         # Before memory is reused: a graph with in-place calls cannot be grouped into sequences.
         Pass(
-            "gather_kernels",
             _gather_kernels,
-            frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.FUNCTIONAL, Fact.ALL_READ, Fact.APART}),
+            Fact.VALUES | Fact.OVERLOADS | Fact.FUNCTIONAL | Fact.ALL_READ | Fact.APART,
         ),
         # Results of the prologue are kept for later calls and must not be overwritten.
         Pass(
-            "reuse_memory",
             _reuse_memory,
-            frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.FUNCTIONAL, Fact.ALL_READ, Fact.APART}),
-            ends=frozenset({Fact.FUNCTIONAL}),
+            Fact.VALUES | Fact.OVERLOADS | Fact.FUNCTIONAL | Fact.ALL_READ | Fact.APART,
+            ends=Fact.FUNCTIONAL,
         ),
-        Pass(
-            "find_device",
-            _find_device,
-            frozenset({Fact.VALUES, Fact.APART}),
-            gives=frozenset({Fact.PLACED}),
-        ),
-        Pass(
-            "use_builtins",
-            _use_builtins,
-            frozenset({Fact.VALUES, Fact.OVERLOADS, Fact.APART}),
-            ends=frozenset({Fact.OVERLOADS}),
-        ),
-        Pass(
-            "forget_values",
-            _forget_values,
-            frozenset({Fact.VALUES, Fact.APART, Fact.PLACED}),
-            ends=frozenset({Fact.VALUES}),
-        ),
+        Pass(_find_device, Fact.VALUES | Fact.APART, gives=Fact.PLACED),
+        Pass(_use_builtins, Fact.VALUES | Fact.OVERLOADS | Fact.APART, ends=Fact.OVERLOADS),
+        Pass(_forget_values, Fact.VALUES | Fact.APART | Fact.PLACED, ends=Fact.VALUES),
     )
 )
 """The passes of the eager executor, in order."""
