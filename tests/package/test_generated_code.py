@@ -78,7 +78,7 @@ ALLOWED = {
     ("limited/child.py", "import_module"): "the module that the parent asks for",
     ("limited/child.py", "exec_module"): "the same, by its path",
     ("executors/isolation/task_child.py", "run_path"): "the file of a runtime that the parent names",
-    ("compile/repro/source.py", "python_code"): "goes through `checked`",
+    ("compile/repro_source.py", "python_code"): "goes through `checked`",
 }
 
 MAKERS = {

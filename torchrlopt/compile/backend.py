@@ -28,7 +28,7 @@ from torchrlopt.compile.fallback import keep_original, warn_of, warn_without_gai
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.compile.own_weights import are_fixed
 from torchrlopt.compile.release import release, weights_facts
-from torchrlopt.compile.repro.folder import repro_of
+from torchrlopt.compile.repro_folder import repro_of
 from torchrlopt.errors import OptionsError
 from torchrlopt.executors import registry
 from torchrlopt.executors.lowering.lazy_code import forward_of

@@ -18,7 +18,7 @@ from torch import fx
 from torchrlopt import executor_table
 from torchrlopt.compile import fallback
 from torchrlopt.compile.fallback import described
-from torchrlopt.compile.repro.source import MAKE, Signature, class_text, signatures
+from torchrlopt.compile.repro_source import MAKE, Signature, class_text, signatures
 from torchrlopt.executors import registry
 from torchrlopt.options import Options
 from torchrlopt.report import Report
