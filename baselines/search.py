@@ -46,11 +46,11 @@ PARTS = ("searchers", "library", "environment")
 #: Name in tables and files: arguments of `_C.search`.
 CORE: dict[str, dict[str, Any]] = {
     name: {"searcher": name}
-    for name in ("greedy", "chains", "restarts", "iterated", "parts", "beam", "annealing")
+    for name in ("greedy", "chains", "restarts", "iterated", "local", "beam", "annealing")
 } | {"taso_1.05": {"searcher": "taso", "alpha": 1.05}}
 AGENT = "agent"
 #: Searchers whose results depend on the seed.
-SEEDED = ("restarts", "iterated", "parts", "annealing", *controls.NAMES, AGENT)
+SEEDED = ("restarts", "iterated", "local", "annealing", *controls.NAMES, AGENT)
 #: With the longest budget, these and the agent define the best known cost.
 REFERENCES = ("restarts", "iterated", "best_known")
 REFERENCE = "reference"

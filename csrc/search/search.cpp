@@ -58,7 +58,7 @@ constexpr Searcher kSearchers[] = {
     {"chains", [](SearchTree& tree) { search_greedily(tree, SearchTree::kRoot, kMostOfIt); }},
     {"restarts", [](SearchTree& tree) { search_with_restarts(tree, SearchTree::kRoot); }},
     {"iterated", [](SearchTree& tree) { search_iteratively(tree, SearchTree::kRoot); }},
-    {"parts", [](SearchTree& tree) { search_by_parts(tree, SearchTree::kRoot); }},
+    {"local", [](SearchTree& tree) { search_by_parts(tree, SearchTree::kRoot); }},
     {"beam", [](SearchTree& tree) { search_beam(tree, SearchTree::kRoot, tree.options().beam_width); }},
     {"taso", [](SearchTree& tree) { search_backtracking(tree, {SearchTree::kRoot}, tree.options().alpha); }},
     {"annealing",

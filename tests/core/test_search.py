@@ -80,7 +80,7 @@ def run(text: str, **options: object) -> tuple[_C.Graph, Plan]:
 
 # All of the core that search.
 SEARCHERS = [
-    "greedy", "chains", "restarts", "iterated", "parts", "beam", "taso", "annealing", "best_known",
+    "greedy", "chains", "restarts", "iterated", "local", "beam", "taso", "annealing", "best_known",
 ]  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def test_every_searcher_merges_three_unequal_products_in_one_step(searcher: str)
 
 def test_an_unknown_searcher_is_refused_though_there_is_no_time() -> None:
     graph = _C.parse_graph(THREE)
-    names = "none, greedy, chains, restarts, iterated, parts, beam, taso, annealing, best_known"
+    names = "none, greedy, chains, restarts, iterated, local, beam, taso, annealing, best_known"
     with pytest.raises(RlOptError, match=f"unknown searcher 'gredy'; expected one of {names}"):
         _C.search(graph, _C.Library(LIBRARY), _C.CostModel(), searcher="gredy", budget_ms=1e-9)
 
@@ -115,7 +115,7 @@ def test_backtracking_crosses_a_hill_that_greedy_does_not() -> None:
     assert tight.steps == ()
 
 
-@pytest.mark.parametrize("searcher", ["chains", "restarts", "iterated", "parts"])
+@pytest.mark.parametrize("searcher", ["chains", "restarts", "iterated", "local"])
 def test_chains_cross_a_short_hill(searcher: str) -> None:
     _, plan = run(HILL, searcher=searcher, budget_steps=50)
     assert [name for name, _ in plan.steps] == ["square_relu", "square_relu", "cancel_three"]
@@ -130,7 +130,7 @@ def test_chains_that_are_cut_leave_time_for_the_waves_after_them(steps: int) -> 
     assert found["cost_after_us"] < 0.94 * found["cost_before_us"], "0.97 where later waves are left out"
 
 
-@pytest.mark.parametrize("searcher", ["restarts", "iterated", "parts"])
+@pytest.mark.parametrize("searcher", ["restarts", "iterated", "local"])
 def test_repeated_searches_go_on_until_the_budget_ends_and_depend_on_the_seed_only(searcher: str) -> None:
     graph = _C.parse_graph(THREE)
     library = load_library()
@@ -283,7 +283,7 @@ def test_a_graph_of_ten_thousand_operators_is_planned_to_its_end() -> None:
     assert not cut["exhausted"]
 
 
-@pytest.mark.parametrize("searcher", nightly_but(["greedy", "parts"], SEARCHERS))
+@pytest.mark.parametrize("searcher", nightly_but(["greedy", "local"], SEARCHERS))
 def test_a_budget_is_kept_on_a_hundred_thousand_operators(searcher: str) -> None:
     found = _C.search(chain(20_000), load_library(), _C.CostModel(), searcher=searcher, budget_ms=50.0)
     assert not found["exhausted"]

@@ -31,12 +31,12 @@ def sequence_stack(operators: int, repeats: int) -> _C.Graph:
 
 def test_parts_find_more_in_a_large_graph_than_local_search_of_the_whole() -> None:
     graph = sequence_stack(400, repeats=6)
-    found = {name: search(graph, name, 6000) for name in ("chains", "iterated", "parts")}
+    found = {name: search(graph, name, 6000) for name in ("chains", "iterated", "local")}
     costs = {name: each["cost_after_us"] for name, each in found.items()}
-    assert costs["parts"] < 0.999 * costs["iterated"]
+    assert costs["local"] < 0.999 * costs["iterated"]
     assert costs["iterated"] <= costs["chains"]
-    assert _C.replay(graph, LIBRARY, found["parts"]["steps"]).hash() == found["parts"]["graph"].hash()
-    found["parts"]["graph"].check()
+    assert _C.replay(graph, LIBRARY, found["local"]["steps"]).hash() == found["local"]["graph"].hash()
+    found["local"]["graph"].check()
 
 
 @pytest.mark.parametrize("number", range(8))
@@ -45,7 +45,7 @@ def test_plans_of_parts_lead_where_the_search_says(number: int) -> None:
     chains = search(graph, "chains", 100_000)
     for steps in (1, 300, 1500):
         found = _C.search(
-            graph, LIBRARY, COST, searcher="parts", budget_ms=600e3, budget_steps=steps, first=chains["steps"]
+            graph, LIBRARY, COST, searcher="local", budget_ms=600e3, budget_steps=steps, first=chains["steps"]
         )
         assert found["cost_after_us"] <= chains["cost_after_us"] * (1 + 1e-9)
         assert _C.replay(graph, LIBRARY, found["steps"]).hash() == found["graph"].hash()
@@ -118,7 +118,7 @@ def test_the_number_of_expansions_is_kept(steps: int) -> None:
     chains = search(graph, "chains", 100_000)
     for first in ([], chains["steps"]):
         found = _C.search(
-            graph, LIBRARY, COST, searcher="parts", budget_ms=600e3, budget_steps=steps, first=first
+            graph, LIBRARY, COST, searcher="local", budget_ms=600e3, budget_steps=steps, first=first
         )
         assert found["expansions"] <= steps + 1
         assert not found["exhausted"]
@@ -144,7 +144,7 @@ def odd_graph() -> _C.Graph:
 
 def test_parts_of_odd_graphs() -> None:
     graph = odd_graph()
-    found = search(graph, "parts", 3000)
+    found = search(graph, "local", 3000)
     assert found["cost_after_us"] < found["cost_before_us"]
     assert sum(found["graph"].node(i)["op"] == "Relu" for i in found["graph"].topological_order()) <= 119
     assert _C.replay(graph, LIBRARY, found["steps"]).hash() == found["graph"].hash()
@@ -163,7 +163,7 @@ def test_large_graphs_get_more_time(operators: int, budget_ms: float) -> None:
 def test_strict_searches_take_exact_steps_only() -> None:
     graph = odd_graph()
     found = _C.search(
-        graph, LIBRARY, COST, searcher="parts", budget_ms=600e3, budget_steps=1500, exact_only=True
+        graph, LIBRARY, COST, searcher="local", budget_ms=600e3, budget_steps=1500, exact_only=True
     )
     assert found["steps"]
     assert all(LIBRARY.is_exact(name) for name, _ in found["steps"])

@@ -113,10 +113,6 @@ class Searcher(Protocol):
         ...
 
 
-#: Names of our searchers that have another name in the core, which has more searchers than these.
-_IN_CORE = {"local": "parts"}
-
-
 class ClassicSearcher:
     """The search algorithms of the C++ core.
 
@@ -144,7 +140,7 @@ class ClassicSearcher:
             graph,
             library,
             cost,
-            searcher=_IN_CORE.get(name, name),
+            searcher=name,
             budget_ms=options.budget_ms,
             budget_steps=options.budget_steps,
             alpha=options.alpha,
