@@ -171,11 +171,7 @@ def inverse(form: Form) -> Form:
 
 def inverse_of(scope: Scope, value: Poly) -> Form:
     """1 / value, factor by factor if the value is a product."""
-    value = scope.norm(value)
-    if len(value.terms) != 1:
-        return inverse(atom(Count(value)))
-    ((powers, factor),) = value.terms.items()
-    return inverse((Term(Fraction(factor), tuple(Count(Poly.variable(name)) for name in powers)),))
+    return inverse(count_of(scope, value))
 
 
 # ---- substitution of indices
