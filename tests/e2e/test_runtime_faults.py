@@ -22,7 +22,7 @@ from tests.e2e.models import RUNTIMES, build
 from tests.e2e.test_default_runtime import DEFAULT, ManySmall
 from torchrlopt.compile import backend
 from torchrlopt.errors import RlOptError
-from torchrlopt.executors.isolation import tried, verdicts
+from torchrlopt.executors.isolation import task, verdicts
 from torchrlopt.executors.isolation.task import run_task
 from torchrlopt.executors.onnx_runtimes import first_run, onnxruntime, operator_probe, session_call
 
@@ -181,7 +181,7 @@ def start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     backend.reset()
     verdicts._KNOWN.clear()
     operator_probe._ANSWERS.clear()
-    monkeypatch.setattr(tried, "run_task", never)
+    monkeypatch.setattr(task, "run_task", never)
 
 
 UNKNOWN = (("openvino", torch.float64), ("onnxruntime", torch.bfloat16))
@@ -196,7 +196,7 @@ def test_all_dtypes_are_tried(executor: str, dtype: torch.dtype, monkeypatch: py
         done.append(task.what)
         return run_task(module, task)
 
-    monkeypatch.setattr(tried, "run_task", noted)
+    monkeypatch.setattr(task, "run_task", noted)
     if (executor, dtype) in UNKNOWN:
         pytest.skip("the runtime does not compute in it")
     model = build(Moved).to(dtype if dtype.is_floating_point else torch.float32)
@@ -247,7 +247,7 @@ def test_sizes_that_vary_are_tried_twice(monkeypatch: pytest.MonkeyPatch) -> Non
         sizes.extend(each.shape for each in feeds if each.ndim)
         return run_task(module, task)
 
-    monkeypatch.setattr(tried, "run_task", noted)
+    monkeypatch.setattr(task, "run_task", noted)
     model = build(Small)
     fast = torch.compile(
         model,

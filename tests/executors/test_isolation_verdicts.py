@@ -11,8 +11,7 @@ import pytest
 
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.isolation import verdicts
-from torchrlopt.executors.isolation.task import Task
-from torchrlopt.executors.isolation.tried import tried
+from torchrlopt.executors.isolation.task import Task, tried
 
 
 @pytest.fixture(scope="module")

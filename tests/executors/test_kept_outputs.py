@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from torchrlopt.executors.kept_outputs import Memory, with_copies
+from torchrlopt.executors.inductor import Memory, with_copies
 
 
 def test_what_outlives_a_call_is_found() -> None:

@@ -19,7 +19,7 @@ from torchrlopt.executors.eager.stamps import Stamped
 from torchrlopt.machine import profiling
 from torchrlopt.machine.cost import ProfileStore, cost_model, machine_profile
 from torchrlopt.machine.device import fingerprint
-from torchrlopt.machine.profiling.fitting import fitted_prices
+from torchrlopt.machine.profiling.session import fitted_prices
 from torchrlopt.machine.profiling.timing import time_nodes
 from torchrlopt.machine.profiling.walks import variant, walk
 from torchrlopt.onnx import files

@@ -13,8 +13,7 @@ import pytest
 from tests.onnx.test_saving import _names, _outside
 from tests.package.test_processes import ROOT
 from torchrlopt.onnx import safety
-from torchrlopt.onnx.saving import Staged
-from torchrlopt.onnx.staging import StagingFolder
+from torchrlopt.onnx.saving import Staged, StagingFolder
 
 WRITER = """
 import sys, time

@@ -10,8 +10,7 @@ from onnx import TensorProto, helper
 
 from tests.onnx.onnx_text import proto_of
 from torchrlopt.errors import ModelFormatError, UnsupportedError
-from torchrlopt.onnx.files import checked, load, prepared
-from torchrlopt.onnx.tolerance import repaired
+from torchrlopt.onnx.files import checked, load, prepared, repaired
 
 CHAIN = """g (float[2] x, bool c) => (float[2] z) {
   a = Relu(x)

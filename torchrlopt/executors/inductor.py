@@ -7,7 +7,9 @@ nothing is frozen.
 
 from __future__ import annotations
 
+import collections
 import sys
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +21,6 @@ from torchrlopt.capture.sharing import is_apart
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.cuda_graphs import GraphedCall, is_on_cuda
 from torchrlopt.executors.eager.kernels.alignment import align_products
-from torchrlopt.executors.kept_outputs import Memory, with_copies
 from torchrlopt.executors.lowering.fx_values import static_stride, tensor_of
 from torchrlopt.executors.lowering.lazy_code import forward_of
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
@@ -36,6 +37,7 @@ from torchrlopt.options import LoweringOptions
 from torchrlopt.torch_private.dynamo import compile_lock
 from torchrlopt.torch_private.inductor import PyCodeCache, compile_module
 from torchrlopt.torch_private.modes import tracing, without_dispatch_modes
+from torchrlopt.torch_private.tensors import storage_key
 
 if TYPE_CHECKING:
     from torchrlopt.capture.captured import Captured
@@ -235,6 +237,66 @@ def _forget_code(loaded: Collection[int]) -> None:
         PyCodeCache.modules.remove(code)
         if sys.modules.get(code.__name__) is code:
             del sys.modules[code.__name__]
+
+
+class Memory:
+    """Tracks the memory of outputs without keeping it alive.
+
+    Args:
+        outputs: of a call.
+        arguments: of the call. Memory shared with one of them belongs to the caller.
+    """
+
+    def __init__(self, outputs: Sequence[Any], arguments: Sequence[Any]) -> None:
+        given = {storage_key(storage) for storage in map(_storage, arguments) if storage is not None}
+        self._storages = [
+            weakref.ref(storage)
+            if (storage := _storage(output)) is not None and storage_key(storage) not in given
+            else None
+            for output in outputs
+        ]
+
+    def kept(self) -> tuple[int, ...]:
+        """Positions of the outputs whose memory is still alive, once nobody else should hold it."""
+        return tuple(
+            at for at, storage in enumerate(self._storages) if storage is not None and storage() is not None
+        )
+
+
+def with_copies(outputs: Sequence[Any], kept: Collection[int]) -> tuple[Any, ...]:
+    """The outputs, some of them replaced by copies.
+
+    Copies have the strides of the originals and share memory if the originals do.
+
+    Args:
+        outputs: tensors and other values.
+        kept: positions of the outputs to copy, which are tensors.
+    """
+    storages = {at: outputs[at].untyped_storage() for at in kept}
+    users = collections.Counter(storage_key(storage) for storage in storages.values())
+    memory: dict[int, torch.UntypedStorage] = {}
+    copies: dict[int, torch.Tensor] = {}  # an output that is returned twice is one tensor
+    owned = list(outputs)
+    for at, storage in storages.items():
+        output = outputs[at]
+        if id(output) not in copies:
+            if users[storage_key(storage)] == 1 and torch.ops.aten.is_non_overlapping_and_dense.default(
+                output
+            ):
+                copies[id(output)] = output.clone()
+            else:
+                own = memory.get(storage_key(storage))
+                own = memory[storage_key(storage)] = storage.clone() if own is None else own
+                place = output.storage_offset(), output.shape, output.stride()
+                copies[id(output)] = output.new_empty(0).set_(own, *place)
+        owned[at] = copies[id(output)]
+    return tuple(owned)
+
+
+def _storage(value: Any) -> torch.UntypedStorage | None:
+    """The storage of a tensor; None if the value is not a tensor or has no single storage."""
+    is_strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return value.untyped_storage() if is_strided else None
 
 
 EXECUTOR = InductorExecutor()

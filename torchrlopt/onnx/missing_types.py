@@ -28,7 +28,7 @@ _BYTES_PER_S = 200_000  # of a model: several times what the inference needs
 
 _MAX_BYTES = 64 << 20  # of a model without weights
 
-_CHILD = Path(__file__).with_name("infer_child.py")
+_CHILD = Path(__file__).with_name("child.py")
 
 
 def read_with_types(proto: onnx.ModelProto, model: onnx_ir.Model) -> Program:

@@ -25,7 +25,7 @@ _RESIZE_HAS_MODES = 11  # before, it used asymmetric coordinates; now half-pixel
 
 _SCAN_HAS_NO_BATCH = 9  # before, it had a batch axis; the converter ignores this and changes the result
 
-_CHILD = Path(__file__).with_name("upgrade_child.py")
+_CHILD = Path(__file__).with_name("child.py")
 
 
 def upgraded(proto: onnx.ModelProto) -> onnx.ModelProto:

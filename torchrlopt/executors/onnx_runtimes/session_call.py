@@ -18,8 +18,7 @@ import torch
 
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.isolation import verdicts
-from torchrlopt.executors.isolation.task import Task
-from torchrlopt.executors.isolation.tried import tried
+from torchrlopt.executors.isolation.task import Task, tried
 from torchrlopt.executors.onnx_runtimes import conditioning
 from torchrlopt.executors.onnx_runtimes.fetched_outputs import FetchedOutputs
 from torchrlopt.executors.onnx_runtimes.first_run import PROBE_S, FirstRun, Request, memory_for

@@ -1,0 +1,31 @@
+"""Runs a function of ONNX that some files hang or crash; started with limits, see `limited`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+import onnx.shape_inference
+import onnx.version_converter
+
+
+def main(data: bytes, arguments: Sequence[str]) -> bytes:
+    """Convert a model to another opset, or infer the types of its values.
+
+    Args:
+        data: the model, without its large weights.
+        arguments: the target version of the default domain; none to infer types.
+
+    Returns:
+        The converted model; or a graph that contains only types.
+    """
+    proto = onnx.ModelProto()
+    proto.ParseFromString(data)
+    answer: onnx.ModelProto | onnx.GraphProto
+    if arguments:
+        answer = onnx.version_converter.convert_version(proto, int(arguments[0]))
+    else:
+        graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
+        answer = onnx.GraphProto(value_info=[*graph.value_info, *graph.output])
+    serialised: bytes = answer.SerializeToString()
+    return serialised
