@@ -14,7 +14,7 @@ from torchrlopt.report.drawing import Drawing, DrawnGraph, Operator
 from torchrlopt.report.page.words import amount, percent
 
 _MAX_LINES = 25
-_MAX_DEAREST = 10
+_MAX_EXPENSIVE = 10
 _MAX_PLACES = 3
 _WORK = (
     ("Multiplications and additions", "flops", "flop"),
@@ -95,7 +95,7 @@ def most_expensive(drawing: Drawing) -> tuple[list[Row], int]:
     total = sum(price.time_us for price in prices.values()) or 1.0
     taken = {kind: sum(prices[each.key].time_us for each in own) for kind, own in alike.items()}
     rows: list[Row] = []
-    for kind in sorted(alike, key=lambda kind: -taken[kind])[:_MAX_DEAREST]:
+    for kind in sorted(alike, key=lambda kind: -taken[kind])[:_MAX_EXPENSIVE]:
         own = alike[kind]
         is_measured = all(prices[each.key].is_measured for each in own)
         lines = lines_of([each.key for each in own], drawing)
