@@ -11,7 +11,8 @@ namespace {
 class Attributes {
  public:
   /// `owners` are objects whose class and `__dict__` are compared; `items` are (dictionary, key, value), or
-  /// (dictionary, key) for a key that is not there; of `complete`, dictionaries, the number of keys is compared.
+  /// (dictionary, key) for a key that is not there; of `complete`, dictionaries, the number of keys is
+  /// compared.
   Attributes(const py::sequence& owners, const py::sequence& items, const py::sequence& complete) {
     for (const py::handle owner : owners)
       owners_.push_back({owner.ptr(), Py_TYPE(owner.ptr()), own_dict(owner.ptr()).ptr()});

@@ -28,14 +28,12 @@ class Items {
 class TensorPlaces {
  public:
   /// ValueError if one of them has no plain memory, or this PyTorch does not expose it.
-  explicit TensorPlaces(const py::sequence& tensors, bool with_addresses)
-      : with_addresses_(with_addresses) {
+  explicit TensorPlaces(const py::sequence& tensors, bool with_addresses) : with_addresses_(with_addresses) {
     const Items items(tensors);
     for (size_t i = 0; i < items.size(); ++i) {
       const std::optional<dlpack::Tensor> read = reader_.read(items[i]);
       if (!read) throw py::value_error("a tensor without plain memory");
-      places_.push_back(
-          {items[i], read->first(), read->device, read->type, read->rank, layouts_.size()});
+      places_.push_back({items[i], read->first(), read->device, read->type, read->rank, layouts_.size()});
       layouts_.insert(layouts_.end(), read->sizes, read->sizes + read->rank);
       layouts_.insert(layouts_.end(), read->strides, read->strides + read->rank);
     }
@@ -85,10 +83,10 @@ void bind_tensors(py::module_& m) {
   py::class_<TensorPlaces>(m, "TensorPlaces",
                            "Where tensor objects lay; ValueError where one of them has no plain memory.")
       .def(py::init<const py::sequence&, bool>(), py::arg("tensors"), py::arg("with_addresses") = true)
-      .def(
-          "is_of", &TensorPlaces::is_of, py::arg("tensors"),
-          "Whether these are the same objects, of the same device, dtype, sizes and strides; with addresses, also "
-          "at the same ones.");
+      .def("is_of", &TensorPlaces::is_of, py::arg("tensors"),
+           "Whether these are the same objects, of the same device, dtype, sizes and strides; with "
+           "addresses, also "
+           "at the same ones.");
 }
 
 }  // namespace rlopt
