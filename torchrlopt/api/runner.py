@@ -25,7 +25,6 @@ from torchrlopt.api.gradients import (
     refusing,
     without_recording,
 )
-from torchrlopt.api.model_state import ModelState
 from torchrlopt.capture.autocast import autocast_state
 from torchrlopt.errors import CaptureError, RlOptError
 from torchrlopt.options import Options, Weights
@@ -33,6 +32,7 @@ from torchrlopt.report import Report, Status, Timing
 from torchrlopt.torch_private.modes import is_traced
 
 if TYPE_CHECKING:
+    from torchrlopt.api.model_state import ModelState
     from torchrlopt.api.trial import Trial
     from torchrlopt.judge.policy import Policy
 
@@ -70,10 +70,12 @@ class Runner:
 
     def _begin(self) -> None:
         """Reset: nothing is compiled or known yet about the code that calls run."""
+        from torchrlopt.api.model_state import ModelState  # heavy: the core
+
         self.reports: list[Report] = []
         kind = type(self.original)
         self._forward, self._code = kind.forward, inspect.getattr_static(kind, "forward")
-        self._state = ModelState(self.original)
+        self._state: ModelState = ModelState(self.original)
         self._compiled = _compiled(self.original, self.options, weakref.ref(self))
         self._first_call = FirstCall()
         self._is_fresh = True
