@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -75,8 +76,9 @@ class ModelState:
         self._model = model
         self._owners: dict[int, tuple[nn.Module, type, dict[str, Any]]] = {}
         self._items: dict[tuple[int, str], _Item] = {}
-        self._complete: dict[int, tuple[dict[str, Any], int]] = {}
-        self._record()
+        self._complete: dict[int, dict[str, Any]] = {}
+        self._following = threading.Lock()
+        self._latest = self._snapshot()
 
     def are_implied(self, guards: Iterable[Any], model: str) -> list[bool]:
         """Return for each guard whether `still_holds` implies it from now on.
@@ -87,12 +89,12 @@ class ModelState:
         """
         places: dict[str, _Place | None] = {"": _Place(self._model)}
         implied = [self._is_implied(guard, model, places) for guard in guards]
-        self._record()
+        self._latest = self._snapshot()
         return implied
 
     def still_holds(self) -> bool:
         """Whether the code may run: all is unchanged, or equal where equal objects are as good."""
-        return (self._attributes.are_unchanged() and self._layouts.is_of(self._tensors)) or self._follows()
+        return self._latest.is_unchanged() or self._follows()
 
     def _is_implied(self, guard: Any, model: str, places: dict[str, _Place | None]) -> bool:
         path = guard.orig_guard.name
@@ -108,7 +110,7 @@ class ModelState:
         elif guard.guard_type not in _checked_by(place):
             return False
         elif type(value) in _DICTS:
-            self._complete[id(value)] = (value, len(value))
+            self._complete[id(value)] = value
             for key, each in value.items():
                 self._add(_Place(each, place, value, key))
         self._add(place)
@@ -132,18 +134,8 @@ class ModelState:
             self._items[at] = (place.holder, place.key, value)
             self._add(place.parent)
 
-    def _record(self) -> None:
-        """Compare with the present objects from now on."""
-        tensors = [value for _, _, value in self._items.values() if type(value) in _TENSORS]
-        self._facts = {id(tensor): _facts(tensor) for tensor in tensors}
-        # Guards on the layouts of others stay.
-        self._tensors = list(filter(_is_readable, tensors))
-        self._layouts = _C.TensorPlaces(self._tensors, with_addresses=False)
-        self._attributes = _C.Attributes(
-            [module for module, _, _ in self._owners.values()],
-            [item if item[2] is not _MISSING else item[:2] for item in self._items.values()],
-            [each for each, _ in self._complete.values()],
-        )
+    def _snapshot(self) -> _Snapshot:
+        return _Snapshot(list(self._owners.values()), dict(self._items), list(self._complete.values()))
 
     def _follows(self) -> bool:
         """Whether all other objects are as good; if so, compare with them from now on.
@@ -151,19 +143,59 @@ class ModelState:
         The code reads constants when it is compiled, and tensors in every call: others of the same layout may
         take their places, unless two of them become one.
         """
-        if any(type(each) is not kind or vars(each) is not own for each, kind, own in self._owners.values()):
-            return False
-        if any(len(each) != size for each, size in self._complete.values()):
-            return False
-        items = {at: (holder, key, holder.get(key, _MISSING)) for at, (holder, key, _) in self._items.items()}
-        old, new = ([value for _, _, value in each.values()] for each in (self._items, items))
-        if not all(map(self._is_as_good, old, new)) or _sharing(old) != _sharing(new):
-            return False
-        self._items = items
-        self._record()
-        return True
+        with self._following:
+            latest = self._latest
+            if not latest.holders_are_unchanged():
+                return False
+            items = {
+                at: (holder, key, holder.get(key, _MISSING)) for at, (holder, key, _) in self._items.items()
+            }
+            old, new = ([value for _, _, value in each.values()] for each in (self._items, items))
+            if not all(map(latest.may_be, old, new)) or _sharing(old) != _sharing(new):
+                return False
+            self._items = items
+            self._latest = self._snapshot()
+            return True
 
-    def _is_as_good(self, old: Any, new: Any) -> bool:
+
+class _Snapshot:
+    """Objects at one time. It keeps them alive while another thread may still compare with them.
+
+    Args:
+        owners: modules, with their classes and dictionaries.
+        items: what dictionaries hold.
+        complete: dictionaries that have no other keys than those in `items`.
+    """
+
+    def __init__(
+        self,
+        owners: list[tuple[nn.Module, type, dict[str, Any]]],
+        items: dict[tuple[int, str], _Item],
+        complete: list[dict[str, Any]],
+    ) -> None:
+        self._kept = (owners, items, complete)
+        self._sizes = [len(each) for each in complete]
+        tensors = [value for _, _, value in items.values() if type(value) in _TENSORS]
+        self._facts = {id(tensor): _facts(tensor) for tensor in tensors}
+        # Guards on the layouts of others stay.
+        self._tensors = list(filter(_is_readable, tensors))
+        self._layouts = _C.TensorPlaces(self._tensors, with_addresses=False)
+        given = [item if item[2] is not _MISSING else item[:2] for item in items.values()]
+        self._attributes = _C.Attributes([module for module, _, _ in owners], given, complete)
+
+    def is_unchanged(self) -> bool:
+        """Whether all objects, and the layouts of tensors, are the same."""
+        return self._attributes.are_unchanged() and self._layouts.is_of(self._tensors)
+
+    def holders_are_unchanged(self) -> bool:
+        """Whether modules and dictionaries can be looked into as before."""
+        owners, _, complete = self._kept
+        return all(
+            type(each) is kind and vars(each) is own for each, kind, own in owners
+        ) and self._sizes == [len(each) for each in complete]
+
+    def may_be(self, old: Any, new: Any) -> bool:
+        """Whether code that was compiled for one object is right for another one in its place."""
         if type(old) in _TENSORS:
             return type(new) in _TENSORS and _facts(new) == self._facts[id(old)]
         # Not by "==", by which 0.0 equals -0.0, and 1 equals True in a tuple.
