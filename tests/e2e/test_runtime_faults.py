@@ -89,7 +89,7 @@ def inject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
         monkeypatch.syspath_prepend(str(folder))
         if fault == "hang":
             monkeypatch.setattr(first_run, "LEAST_S", 3.0)
-            monkeypatch.setattr(session_call, "ASKED_S", 3.0)
+            monkeypatch.setattr(session_call, "PROBE_S", 3.0)
         for module in (first_run, session_call):
             monkeypatch.setattr(module, "available_bytes", lambda: 8 << 30)
 
