@@ -71,6 +71,8 @@ MODELS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] =
     "1 / sigmoid": (lambda x: 1 / torch.sigmoid(x), -30.0, 1.0),
     "sigmoid": (torch.sigmoid, -30.0, 1.0),
     "silu": (F.silu, -30.0, 1.0),
+    "log(sigmoid + epsilon)": (lambda x: torch.log(torch.sigmoid(x) + 1e-20), -30.0, 1.0),
+    "silu, added to nothing": (lambda x: F.relu(x) + 1e3 * F.silu(x), -30.0, 1.0),
     "softplus": (F.softplus, -86.8, 0.01),
     "logsigmoid": (F.logsigmoid, 60.0, 1.0),
     "elu": (F.elu, 0.0, 1e-6),

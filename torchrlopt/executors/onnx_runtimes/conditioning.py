@@ -21,11 +21,12 @@ from torchrlopt.ops.traits import ONNX_MOVES
 
 Condition = Callable[[onnx_ir.Node], bool]
 
-_KEEPS_SMALL = ONNX_MOVES | {
-    "Abs", "Cast", "Max", "Min", "Mul", "Neg", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-    "ReduceSum",
-}  # fmt: skip
+_SCALES = ONNX_MOVES | {"Abs", "Cast", "Max", "Min", "Mul", "Neg"}
+_KEEPS_SMALL = _SCALES | {"ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"}
 """Operators that map small numbers to small numbers with the same relative error."""
+
+_SUMS = frozenset({"Add", "Sub", "Sum"})
+"""These do so where the other terms are smaller still: the decayed state of a recurrence, or an epsilon."""
 
 _MAGNIFIES = frozenset({"Log", "Pow", "Reciprocal", "ReduceLogSum", "Sqrt"})
 """Operators that map tiny numbers to ordinary ones; so does Div, by its divisor."""
@@ -41,21 +42,27 @@ def _is_float(node: onnx_ir.Node) -> bool:
 
 
 def _is_magnified(node: onnx_ir.Node) -> bool:
-    """Whether a later operator or the caller sees the relative error of tiny results."""
-    seen: set[onnx_ir.Value] = set()
-    waiting = list(node.outputs)
+    """Whether a later operator or the caller sees the relative error of tiny results.
+
+    One sum on the way hides nothing where its other terms are tiny as well. All terms of several sums, as of
+    residual blocks, or of a mean of sums, are hardly ever tiny at once.
+    """
+    seen: set[tuple[onnx_ir.Value, bool]] = set()
+    waiting = [(value, False) for value in node.outputs]
     while waiting:
-        value = waiting.pop()
-        if value in seen:
+        value, is_summed = waiting.pop()
+        if (value, is_summed) in seen:
             continue
-        seen.add(value)
+        seen.add((value, is_summed))
         if value.is_graph_output():
             return True
         for reader, slot in value.uses():
             if reader.op_type in _MAGNIFIES or (reader.op_type == "Div" and slot == 1):
                 return True
-            if reader.op_type in _KEEPS_SMALL or reader.op_type == "Div":
-                waiting.extend(reader.outputs)
+            if reader.op_type in (_SCALES if is_summed else _KEEPS_SMALL) or reader.op_type == "Div":
+                waiting += [(result, is_summed) for result in reader.outputs]
+            elif reader.op_type in _SUMS and not is_summed:
+                waiting += [(result, True) for result in reader.outputs]
     return False
 
 
