@@ -2,59 +2,85 @@
 #include <vector>
 
 #include "bindings/bind.h"
+#include "bindings/layouts.h"
 
 namespace rlopt {
 
 namespace {
 
 /// What dictionaries hold under some keys, and the classes of objects. Keeps none of these alive.
+///
+/// Each check makes sure that what the later ones look into is alive: so a dictionary is added after what
+/// holds it, and an object's dictionary after the object. The first object has to be alive.
 class Attributes {
  public:
-  /// `owners` are objects whose class and `__dict__` are compared; `items` are (dictionary, key, value), or
-  /// (dictionary, key) for a key that is not there; of `complete`, dictionaries, the number of keys is
-  /// compared.
-  Attributes(const py::sequence& owners, const py::sequence& items, const py::sequence& complete) {
-    for (const py::handle owner : owners)
-      owners_.push_back({owner.ptr(), Py_TYPE(owner.ptr()), own_dict(owner.ptr()).ptr()});
-    for (const py::handle item : items) {
-      const auto parts = item.cast<py::tuple>();
-      if (!PyDict_Check(parts[0].ptr()) || !PyUnicode_CheckExact(parts[1].ptr()))
-        throw py::type_error("a dictionary and a name are expected");
-      items_.push_back({parts[0].ptr(), parts[1].ptr(), parts.size() > 2 ? parts[2].ptr() : nullptr});
-    }
-    for (const py::handle dict : complete) sizes_.push_back({dict.ptr(), PyDict_Size(dict.ptr())});
+  /// An object keeps its class and its `__dict__`.
+  void add_owner(const py::handle& object) {
+    checks_.push_back({Kind::kOwner, object.ptr(), own_dict(object.ptr()).ptr(),
+                       reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())),
+                       0});  // NOLINT: a type is an object
+  }
+
+  /// A dictionary holds the same object under a name.
+  void add_item(const py::dict& dict, const py::handle& key, const py::handle& value) {
+    checks_.push_back({Kind::kItem, dict.ptr(), name(key), value.ptr(), 0});
+  }
+
+  /// As `add_item`, and the tensor keeps its class and its layout; ValueError if that cannot be read.
+  void add_tensor(const py::dict& dict, const py::handle& key, const py::handle& value) {
+    layouts_.add(value.ptr());
+    types_.push_back(Py_TYPE(value.ptr()));
+    checks_.push_back({Kind::kTensor, dict.ptr(), name(key), value.ptr(), layouts_.size() - 1});
+  }
+
+  /// A dictionary holds nothing under a name.
+  void add_absence(const py::dict& dict, const py::handle& key) {
+    checks_.push_back({Kind::kItem, dict.ptr(), name(key), nullptr, 0});
+  }
+
+  /// A dictionary keeps its number of keys.
+  void add_size(const py::dict& dict) {
+    checks_.push_back({Kind::kSize, dict.ptr(), nullptr, nullptr, dict.size()});
   }
 
   bool are_unchanged() const {
-    for (const Owner& owner : owners_)
-      if (Py_TYPE(owner.object) != owner.type || own_dict(owner.object).ptr() != owner.dict) return false;
-    for (const Item& item : items_) {
-      const PyObject* const value = PyDict_GetItemWithError(item.dict, item.key);
-      if (value == nullptr && PyErr_Occurred() != nullptr) throw py::error_already_set();
-      if (value != item.value) return false;
-    }
-    for (const Size& size : sizes_)
-      if (PyDict_Size(size.dict) != size.size) return false;
+    for (const Check& check : checks_)
+      if (!holds(check)) return false;
     return true;
   }
 
  private:
-  struct Owner {
-    PyObject* object;
-    const PyTypeObject* type;
-    const PyObject* dict;
+  enum class Kind { kOwner, kItem, kTensor, kSize };
+
+  struct Check {
+    Kind kind;
+    PyObject* object;  // the owner, or the dictionary
+    PyObject* key;     // of an owner: its dictionary
+    PyObject* value;   // null: there is none; of an owner: its class
+    size_t number;     // of a tensor: which layout; of a size: the number of keys
   };
 
-  struct Item {
-    PyObject* dict;
-    PyObject* key;
-    const PyObject* value;  // null: the key is not there
-  };
+  bool holds(const Check& check) const {
+    switch (check.kind) {
+      case Kind::kOwner:
+        return Py_TYPE(check.object) == reinterpret_cast<PyTypeObject*>(check.value) &&  // NOLINT: see above
+               own_dict(check.object).ptr() == check.key;
+      case Kind::kItem:
+        return held(check) == check.value;
+      case Kind::kTensor:
+        return held(check) == check.value && Py_TYPE(check.value) == types_[check.number] &&
+               layouts_.matches(check.number, check.value, /*with_address=*/false);
+      case Kind::kSize:
+        return static_cast<size_t>(PyDict_Size(check.object)) == check.number;
+    }
+    return false;
+  }
 
-  struct Size {
-    PyObject* dict;
-    Py_ssize_t size;
-  };
+  static PyObject* held(const Check& check) {
+    PyObject* const value = PyDict_GetItemWithError(check.object, check.key);
+    if (value == nullptr && PyErr_Occurred() != nullptr) throw py::error_already_set();
+    return value;
+  }
 
   static py::object own_dict(PyObject* object) {
     auto dict = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(object, nullptr));
@@ -62,19 +88,31 @@ class Attributes {
     return dict;
   }
 
-  std::vector<Owner> owners_;
-  std::vector<Item> items_;
-  std::vector<Size> sizes_;
+  /// A name is interned, so that it lives on and is compared by address.
+  static PyObject* name(const py::handle& key) {
+    if (!PyUnicode_CheckExact(key.ptr())) throw py::type_error("a name is expected");
+    PyObject* interned = key.inc_ref().ptr();
+    PyUnicode_InternInPlace(&interned);
+    return interned;  // kept: there are few names
+  }
+
+  std::vector<Check> checks_;
+  std::vector<const PyTypeObject*> types_;
+  Layouts layouts_;
 };
 
 }  // namespace
 
 void bind_attributes(py::module_& m) {
   py::class_<Attributes>(m, "Attributes", "What dictionaries hold, without keeping it alive.")
-      .def(py::init<const py::sequence&, const py::sequence&, const py::sequence&>(), py::arg("owners"),
-           py::arg("items"), py::arg("complete"))
+      .def(py::init<>())
+      .def("add_owner", &Attributes::add_owner, py::arg("owner"))
+      .def("add_item", &Attributes::add_item, py::arg("holder"), py::arg("key"), py::arg("value"))
+      .def("add_tensor", &Attributes::add_tensor, py::arg("holder"), py::arg("key"), py::arg("value"))
+      .def("add_absence", &Attributes::add_absence, py::arg("holder"), py::arg("key"))
+      .def("add_size", &Attributes::add_size, py::arg("holder"))
       .def("are_unchanged", &Attributes::are_unchanged,
-           "Whether all of it, and the classes and dictionaries of the owners, are the same objects.");
+           "Whether all that was added is the same; what it was added from may be dead.");
 }
 
 }  // namespace rlopt

@@ -42,8 +42,9 @@ _OF_CONSTANTS = _OF_IDENTITY | {"CONSTANT_MATCH", "EQUALS_MATCH", "SEQUENCE_LENG
 _OF_TENSORS = _OF_IDENTITY | {"TENSOR_MATCH"}
 _OF_ABSENCE = "NOT_PRESENT_IN_GENERIC_DICT"
 
-_MISSING = object()
-_Item = tuple[dict[str, Any], str, Any]
+_FEW_FOLLOWED, _CALLS_BETWEEN = 8, 10
+"""How often other objects may take the places of those that the code was compiled for, and once in how many
+calls on average: looking at all of them takes about ten times as long as Dynamo's guards."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -52,21 +53,51 @@ class _Place:
 
     Attributes:
         value: the object.
+        path: the way from the model, as Dynamo writes it.
         parent: the place of the module or dictionary that it was reached through; None for the model.
-        holder: the dictionary that holds it.
+        holder: the dictionary that holds it; None for the model.
         key: under which key.
     """
 
     value: Any
+    path: str = ""
     parent: _Place | None = None
-    holder: dict[str, Any] = dataclasses.field(default_factory=dict)
+    holder: dict[str, Any] | None = None
     key: str = ""
 
 
-class ModelState:
-    """The objects that compiled code relies on, as they were when it was compiled.
+@dataclasses.dataclass(slots=True)
+class _Assumed:
+    """What code assumes about the object at a path.
 
-    It keeps them alive, so that no other object is mistaken for one of them.
+    Attributes:
+        description: see `_description`.
+        keys: all keys of a dictionary; None if others do not matter.
+        absent: attributes that a module does not have itself.
+    """
+
+    description: Any
+    keys: list[str] | None = None
+    absent: set[str] = dataclasses.field(default_factory=set)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Snapshot:
+    """The objects that code relied on at one time.
+
+    Attributes:
+        attributes: compares the present ones with them; keeps none alive.
+        constants: those that are compared by identity, so that no other takes the address of one.
+        sharing: which tensors are one, see `_sharing`.
+    """
+
+    attributes: _C.Attributes
+    constants: list[Any]
+    sharing: list[int]
+
+
+class ModelState:
+    """What compiled code relies on. It keeps neither modules nor tensors alive, but the model.
 
     Args:
         model: where all paths begin.
@@ -74,11 +105,10 @@ class ModelState:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._owners: dict[int, tuple[nn.Module, type, dict[str, Any]]] = {}
-        self._items: dict[tuple[int, str], _Item] = {}
-        self._complete: dict[int, dict[str, Any]] = {}
+        self._assumed: dict[str, _Assumed] = {}  # what leads to an object stands before it
+        self._num_calls = self._num_followed = 0
         self._following = threading.Lock()
-        self._latest = self._snapshot()
+        self._latest: _Snapshot | None = _Snapshot(_C.Attributes(), [], [])
 
     def are_implied(self, guards: Iterable[Any], model: str) -> list[bool]:
         """Return for each guard whether `still_holds` implies it from now on.
@@ -88,13 +118,16 @@ class ModelState:
             model: where Dynamo finds the model, as an expression.
         """
         places: dict[str, _Place | None] = {"": _Place(self._model)}
-        implied = [self._is_implied(guard, model, places) for guard in guards]
-        self._latest = self._snapshot()
+        with self._following:
+            implied = [self._is_implied(guard, model, places) for guard in guards]
+            self._latest = self._snapshot()
         return implied
 
     def still_holds(self) -> bool:
         """Whether the code may run: all is unchanged, or equal where equal objects are as good."""
-        return self._latest.is_unchanged() or self._follows()
+        self._num_calls += 1
+        latest = self._latest
+        return latest is not None and (latest.attributes.are_unchanged() or self._follows(latest))
 
     def _is_implied(self, guard: Any, model: str, places: dict[str, _Place | None]) -> bool:
         path = guard.orig_guard.name
@@ -105,101 +138,93 @@ class ModelState:
             return False
         value = place.value
         if guard.guard_type == _OF_ABSENCE:
-            if not self._add_absence(value, guard.orig_guard):
+            name = getattr(guard.orig_guard.create_fn, "keywords", {}).get("attr")
+            if not isinstance(value, nn.Module) or type(name) is not str or name in vars(value):
                 return False
+            self._assume(place).absent.add(name)
         elif guard.guard_type not in _checked_by(place):
             return False
         elif type(value) in _DICTS:
-            self._complete[id(value)] = value
-            for key, each in value.items():
-                self._add(_Place(each, place, value, key))
-        self._add(place)
+            self._assume(place).keys = list(value)
+        else:
+            self._assume(place)
         return True
 
-    def _add_absence(self, module: Any, guard: Any) -> bool:
-        """Record that a module has no attribute of its own by the name that a guard is about."""
-        name = getattr(guard.create_fn, "keywords", {}).get("attr")
-        if not isinstance(module, nn.Module) or type(name) is not str or name in vars(module):
-            return False
-        self._items[id(vars(module)), name] = (vars(module), name, _MISSING)
-        return True
+    def _assume(self, place: _Place) -> _Assumed:
+        """Return what is assumed about an object, after recording that and what leads to it."""
+        if place.path not in self._assumed:
+            if place.parent is not None:
+                self._assume(place.parent)
+            self._assumed[place.path] = _Assumed(_description(place.value))
+        return self._assumed[place.path]
 
-    def _add(self, place: _Place) -> None:
-        """Record an object, and all that lead to it."""
-        value = place.value
-        if isinstance(value, nn.Module):
-            self._owners[id(value)] = (value, type(value), vars(value))
-        at = (id(place.holder), place.key)
-        if place.parent is not None and at not in self._items:
-            self._items[at] = (place.holder, place.key, value)
-            self._add(place.parent)
-
-    def _snapshot(self) -> _Snapshot:
-        return _Snapshot(list(self._owners.values()), dict(self._items), list(self._complete.values()))
-
-    def _follows(self) -> bool:
+    def _follows(self, latest: _Snapshot) -> bool:
         """Whether all other objects are as good; if so, compare with them from now on.
 
         The code reads constants when it is compiled, and tensors in every call: others of the same layout may
-        take their places, unless two of them become one.
+        take their places, unless two of them become one. Looking at all takes milliseconds, so a program that
+        replaces its weights in every call gets Dynamo's guards.
         """
         with self._following:
-            latest = self._latest
-            if not latest.holders_are_unchanged():
-                return False
-            items = {
-                at: (holder, key, holder.get(key, _MISSING)) for at, (holder, key, _) in self._items.items()
-            }
-            old, new = ([value for _, _, value in each.values()] for each in (self._items, items))
-            if not all(map(latest.may_be, old, new)) or _sharing(old) != _sharing(new):
-                return False
-            self._items = items
-            self._latest = self._snapshot()
-            return True
+            if self._latest is not latest:
+                return self._latest is not None and self._latest.attributes.are_unchanged()
+            self._num_followed += 1
+            new = None if self.is_volatile else self._snapshot()
+            self._latest = new if new is not None and new.sharing == latest.sharing else None
+            return self._latest is not None
+
+    @property
+    def is_volatile(self) -> bool:
+        """Whether objects are replaced so often that this check does not pay."""
+        is_frequent = self._num_followed * _CALLS_BETWEEN > self._num_calls
+        return self._num_followed > _FEW_FOLLOWED and is_frequent
+
+    def _snapshot(self) -> _Snapshot | None:
+        """Return the present objects; None if one is not as it is assumed to be."""
+        places: dict[str, _Place | None] = {"": _Place(self._model)}
+        attributes, constants, tensors = _C.Attributes(), [], []
+        for path, assumed in self._assumed.items():
+            place = _find(path, places)
+            if place is None or not _is_as_assumed(place.value, assumed):
+                return None
+            _add(attributes, place, assumed)
+            if type(place.value) in _TENSORS:
+                tensors.append(place.value)
+            elif _is_constant(place.value):
+                constants.append(place.value)
+        return _Snapshot(attributes, constants, _sharing(tensors))
 
 
-class _Snapshot:
-    """Objects at one time. It keeps them alive while another thread may still compare with them.
+def _is_as_assumed(value: Any, assumed: _Assumed) -> bool:
+    if _description(value) != assumed.description:
+        return False
+    if assumed.keys is not None and list(value) != assumed.keys:
+        return False
+    return not assumed.absent or assumed.absent.isdisjoint(vars(value))
 
-    Args:
-        owners: modules, with their classes and dictionaries.
-        items: what dictionaries hold.
-        complete: dictionaries that have no other keys than those in `items`.
-    """
 
-    def __init__(
-        self,
-        owners: list[tuple[nn.Module, type, dict[str, Any]]],
-        items: dict[tuple[int, str], _Item],
-        complete: list[dict[str, Any]],
-    ) -> None:
-        self._kept = (owners, items, complete)
-        self._sizes = [len(each) for each in complete]
-        tensors = [value for _, _, value in items.values() if type(value) in _TENSORS]
-        self._facts = {id(tensor): _facts(tensor) for tensor in tensors}
-        # Guards on the layouts of others stay.
-        self._tensors = list(filter(_is_readable, tensors))
-        self._layouts = _C.TensorPlaces(self._tensors, with_addresses=False)
-        given = [item if item[2] is not _MISSING else item[:2] for item in items.values()]
-        self._attributes = _C.Attributes([module for module, _, _ in owners], given, complete)
+def _add(attributes: _C.Attributes, place: _Place, assumed: _Assumed) -> None:
+    """Let an object be compared from now on."""
+    value = place.value
+    if place.holder is not None:
+        add = attributes.add_tensor if type(value) in _TENSORS else attributes.add_item
+        add(place.holder, place.key, value)
+    if isinstance(value, nn.Module):
+        attributes.add_owner(value)
+    for name in assumed.absent:
+        attributes.add_absence(vars(value), name)
+    if assumed.keys is not None:
+        attributes.add_size(value)
+        for key, each in value.items():
+            attributes.add_item(value, key, each)
 
-    def is_unchanged(self) -> bool:
-        """Whether all objects, and the layouts of tensors, are the same."""
-        return self._attributes.are_unchanged() and self._layouts.is_of(self._tensors)
 
-    def holders_are_unchanged(self) -> bool:
-        """Whether modules and dictionaries can be looked into as before."""
-        owners, _, complete = self._kept
-        return all(
-            type(each) is kind and vars(each) is own for each, kind, own in owners
-        ) and self._sizes == [len(each) for each in complete]
-
-    def may_be(self, old: Any, new: Any) -> bool:
-        """Whether code that was compiled for one object is right for another one in its place."""
-        if type(old) in _TENSORS:
-            return type(new) in _TENSORS and _facts(new) == self._facts[id(old)]
-        # Not by "==", by which 0.0 equals -0.0, and 1 equals True in a tuple.
-        return new is old or (_is_constant(old) and _is_constant(new) and repr(new) == repr(old))
+def _description(value: Any) -> Any:
+    """What two objects have in common for which the same code is right."""
+    if type(value) in _TENSORS:
+        return _facts(value)
+    # Not by "==", by which 0.0 equals -0.0, and 1 equals True in a tuple.
+    return (type(value), repr(value)) if _is_constant(value) else type(value)
 
 
 def _find(path: str, places: dict[str, _Place | None]) -> _Place | None:
@@ -217,7 +242,7 @@ def _step(path: str, places: dict[str, _Place | None]) -> _Place | None:
     name = step[3] if step[2] is None else step[2]
     holder: Any = parent.value if step[2] is None else _own_attributes(parent.value, name)
     is_there = type(holder) in _DICTS and name in holder
-    return _Place(holder[name], parent, holder, name) if is_there else None
+    return _Place(holder[name], path, parent, holder, name) if is_there else None
 
 
 def _own_attributes(module: Any, name: str) -> dict[str, Any] | None:
@@ -253,13 +278,10 @@ def _is_plain(place: _Place) -> bool:
     tensor = place.value
     module = place.parent.parent if place.parent is not None else None
     is_of_norm = module is not None and isinstance(module.value, _NORMS)
-    return (type(tensor) is nn.Parameter or is_of_norm) and _is_readable(tensor)
-
-
-def _is_readable(tensor: torch.Tensor) -> bool:
-    """Whether the layout can be read in C++."""
+    if type(tensor) is not nn.Parameter and not is_of_norm:
+        return False
     try:
-        _C.TensorPlaces([tensor], with_addresses=False)
+        _C.TensorPlaces([tensor])
     except ValueError:
         return False
     return True
@@ -273,7 +295,7 @@ def _facts(tensor: torch.Tensor) -> tuple[Any, ...]:
     return *kind, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg(), tensor.is_inference()
 
 
-def _sharing(values: Sequence[Any]) -> list[int]:
+def _sharing(tensors: Sequence[Any]) -> list[int]:
     """Number tensors by first appearance: equal for two sequences that repeat objects at the same places."""
     numbers: dict[int, int] = {}
-    return [numbers.setdefault(id(x), len(numbers)) for x in values if type(x) in _TENSORS]
+    return [numbers.setdefault(id(each), len(numbers)) for each in tensors]

@@ -97,7 +97,7 @@ class Runner:
     def _check_state(self) -> None:
         """Reset if the model is another than the one that was compiled: guards on it were left out."""
         if not self._state.still_holds():
-            self._num_changes += 1
+            self._num_changes += _MOST_CHANGES + 1 if self._state.is_volatile else 1
             self._begin()
 
     def skipped_guards(self, guards: Sequence[Any], model: str) -> list[bool]:
