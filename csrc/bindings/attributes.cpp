@@ -38,9 +38,11 @@ class Attributes {
     checks_.push_back({Kind::kItem, dict.ptr(), name(key), nullptr, 0});
   }
 
-  /// A dictionary keeps its number of keys.
-  void add_size(const py::dict& dict) {
-    checks_.push_back({Kind::kSize, dict.ptr(), nullptr, nullptr, dict.size()});
+  /// A dictionary keeps its keys and their order.
+  void add_keys(const py::dict& dict) {
+    checks_.push_back({Kind::kKeys, dict.ptr(), nullptr, nullptr, keys_.size()});
+    for (const auto& item : dict) keys_.push_back(name(item.first));
+    keys_.push_back(nullptr);
   }
 
   bool are_unchanged() const {
@@ -50,14 +52,14 @@ class Attributes {
   }
 
  private:
-  enum class Kind { kOwner, kItem, kTensor, kSize };
+  enum class Kind { kOwner, kItem, kTensor, kKeys };
 
   struct Check {
     Kind kind;
     PyObject* object;  // the owner, or the dictionary
     PyObject* key;     // of an owner: its dictionary
     PyObject* value;   // null: there is none; of an owner: its class
-    size_t number;     // of a tensor: which layout; of a size: the number of keys
+    size_t number;     // of a tensor: which layout; of keys: where they begin
   };
 
   bool holds(const Check& check) const {
@@ -70,10 +72,20 @@ class Attributes {
       case Kind::kTensor:
         return held(check) == check.value && Py_TYPE(check.value) == types_[check.number] &&
                layouts_.matches(check.number, check.value, /*with_address=*/false);
-      case Kind::kSize:
-        return static_cast<size_t>(PyDict_Size(check.object)) == check.number;
+      case Kind::kKeys:
+        return has_keys(check.object, &keys_[check.number]);
     }
     return false;
+  }
+
+  /// Whether a dictionary has these keys in this order; null ends them. Equal names that are not interned are
+  /// taken for others, which costs a closer look.
+  static bool has_keys(PyObject* dict, PyObject* const* keys) {
+    PyObject* key = nullptr;
+    Py_ssize_t position = 0;
+    for (; PyDict_Next(dict, &position, &key, nullptr) != 0; ++keys)
+      if (key != *keys) return false;
+    return *keys == nullptr;
   }
 
   static PyObject* held(const Check& check) {
@@ -98,6 +110,7 @@ class Attributes {
 
   std::vector<Check> checks_;
   std::vector<const PyTypeObject*> types_;
+  std::vector<PyObject*> keys_;
   Layouts layouts_;
 };
 
@@ -110,7 +123,7 @@ void bind_attributes(py::module_& m) {
       .def("add_item", &Attributes::add_item, py::arg("holder"), py::arg("key"), py::arg("value"))
       .def("add_tensor", &Attributes::add_tensor, py::arg("holder"), py::arg("key"), py::arg("value"))
       .def("add_absence", &Attributes::add_absence, py::arg("holder"), py::arg("key"))
-      .def("add_size", &Attributes::add_size, py::arg("holder"))
+      .def("add_keys", &Attributes::add_keys, py::arg("holder"))
       .def("are_unchanged", &Attributes::are_unchanged,
            "Whether all that was added is the same; what it was added from may be dead.");
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 import torchrlopt
+from torchrlopt.api import runner
 from torchrlopt.api.model_state import ModelState
 
 OPTIONS: dict[str, Any] = {"measure": False, "cache": False, "on_error": "raise", "searcher": "none"}
@@ -171,6 +174,50 @@ def test_weights_that_are_replaced_in_every_call_are_right() -> None:
             model.first.weight = nn.Parameter(linear(seed + 20).weight)
             torch.testing.assert_close(fast(X), model(X))
     assert len(fast.reports) == 1
+
+
+@pytest.mark.parametrize("kind", [nn.ModuleDict, dict])
+def test_another_order_of_keys_counts(kind: type) -> None:
+    class Ordered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts: Any = kind({"linear": linear(0), "relu": nn.ReLU()})
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for part in self.parts.values():
+                x = part(x)
+            return x
+
+    model = Ordered().eval()
+    fast = torchrlopt.optimise(model, **OPTIONS)
+    with torch.no_grad():
+        fast(X)
+        model.parts["linear"] = model.parts.pop("linear")
+        torch.testing.assert_close(fast(X), model(X))
+
+
+def test_threads_see_a_change_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Block()
+    fast = torchrlopt.optimise(model, **OPTIONS)
+    with torch.no_grad():
+        fast(X)
+        model.scale = 5.0
+        expected = model(X)
+    compiled = runner._compiled
+
+    def slowly(*args: Any) -> Any:
+        time.sleep(0.3)  # other threads call meanwhile
+        return compiled(*args)
+
+    monkeypatch.setattr(runner, "_compiled", slowly)
+
+    def call(_: int) -> torch.Tensor:
+        with torch.no_grad():
+            return fast(X)  # type: ignore[no-any-return]
+
+    with ThreadPoolExecutor(4) as pool:
+        for outputs in pool.map(call, range(8)):
+            torch.testing.assert_close(outputs, expected)
 
 
 def test_weights_that_become_one_are_right() -> None:

@@ -214,7 +214,7 @@ def _add(attributes: _C.Attributes, place: _Place, assumed: _Assumed) -> None:
     for name in assumed.absent:
         attributes.add_absence(vars(value), name)
     if assumed.keys is not None:
-        attributes.add_size(value)
+        attributes.add_keys(value)
         for key, each in value.items():
             attributes.add_item(value, key, each)
 
@@ -277,7 +277,7 @@ def _is_plain(place: _Place) -> bool:
     """
     tensor = place.value
     module = place.parent.parent if place.parent is not None else None
-    is_of_norm = module is not None and isinstance(module.value, _NORMS)
+    is_of_norm = module is not None and type(module.value) in _NORMS
     if type(tensor) is not nn.Parameter and not is_of_norm:
         return False
     try:

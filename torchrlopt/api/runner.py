@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -66,6 +67,7 @@ class Runner:
         self.example_inputs: Any = None
         self._varied: set[bool] = set()
         self._num_changes = 0
+        self._changing = threading.Lock()
         self._begin()
 
     def _begin(self) -> None:
@@ -75,16 +77,17 @@ class Runner:
         self.reports: list[Report] = []
         kind = type(self.original)
         self._forward, self._code = kind.forward, inspect.getattr_static(kind, "forward")
-        self._state: ModelState = ModelState(self.original)
+        self._is_fresh = True
         self._compiled = _compiled(self.original, self.options, weakref.ref(self))
         self._first_call = FirstCall()
-        self._is_fresh = True
         self._until_first_graph = ExitStack()
         self._runs_original_for: set[tuple[Any, ...]] = set()
         self._gained_nothing_for: set[int] = set()
         self._untraceable: set[tuple[Any, ...]] = set()
         self._reads_elsewhere = self._loses_gradients = False
         self._trial: Trial | None = None
+        # Last: until then, other threads find that the former state does not hold, and wait.
+        self._state: ModelState = ModelState(self.original)
 
     def _check_class(self) -> None:
         """Reset if the class has another `forward` now: Dynamo assumes that methods of classes stay.
@@ -96,7 +99,11 @@ class Runner:
 
     def _check_state(self) -> None:
         """Reset if the model is another than the one that was compiled: guards on it were left out."""
-        if not self._state.still_holds():
+        if self._state.still_holds():
+            return
+        with self._changing:
+            if self._state.still_holds():  # another thread has come first
+                return
             self._num_changes += _MOST_CHANGES + 1 if self._state.is_volatile else 1
             self._begin()
 
