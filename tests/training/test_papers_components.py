@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from training.config import ROWS, Config
-from training.papers.components.component import Array, Composition, ShapeError
+from training.papers.components.component import Composition, ShapeError
 from training.papers.components.rows import composition
 from training.train import trainer_of
-from training.world.latent_controller import MODELS
 
 SMALL = {"width": 16, "rounds": 2, "max_steps": 3, "epochs": 1, "model_epochs": 1, "dream_horizon": 2}
 
@@ -28,12 +28,22 @@ def test_components_that_do_not_fit_are_refused_when_they_are_composed() -> None
 
 
 @pytest.mark.parametrize(("row", "macros"), [*((row, False) for row in ROWS), ("wm", True)])
-def test_the_sizes_of_a_row_are_those_of_its_trainer(row: str, macros: bool, tmp_path: Path) -> None:
+def test_what_is_composed_is_what_the_trainer_of_the_row_runs(row: str, macros: bool, tmp_path: Path) -> None:
     config = Config.of_row(row, macros=macros, **SMALL)
-    parts = composition(config)
+    parts = {spec.name: spec.build() for spec in composition(config).specs}
     trainer: Any = trainer_of(config, tmp_path)
-    if row in MODELS:
-        assert parts["encoder"].gives["features"] == Array(("B", len(trainer.model.feature_std)))
-        assert parts["world model"].gives["latent"] == Array(("B", trainer.model.state_width))
+
+    def shapes(module: torch.nn.Module) -> dict[str, torch.Size]:
+        return {name: tensor.shape for name, tensor in module.state_dict().items()}
+
+    assert shapes(parts["encoder"]) == shapes(trainer.controller.encoder)
+    assert shapes(parts["learner"][0]) == shapes(trainer.controller)
+    assert parts["collector"]._given == trainer.collector._given
+    if "world model" in parts:
+        assert shapes(parts["world model"]) == shapes(trainer.model)
+        assert shapes(parts["controller"]) == shapes(trainer.policy)
+        assert type(parts["memory"]) is type(trainer.replay)
     else:
-        assert parts["encoder"].gives["nodes"] == Array(("N", trainer.controller.config.width))
+        heads = shapes(trainer.controller)
+        own = shapes(parts["controller"])
+        assert own == {name: shape for name, shape in heads.items() if not name.startswith("encoder.")}

@@ -7,7 +7,8 @@ shape stands for any size, which is the same wherever the letter occurs in one c
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from torchrlopt.errors import RlOptError
 
@@ -54,17 +55,19 @@ def said(space: Space) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """What a component takes and gives.
+    """Specification of a component that is not built yet.
 
     Attributes:
         name: of the component.
         takes: space of each input by name; names are the wires of a `Composition`.
         gives: space of each output by name.
+        build: creates the component without any other component.
     """
 
     name: str
     takes: Mapping[str, Space]
     gives: Mapping[str, Space]
+    build: Callable[[], Any]
 
 
 @dataclasses.dataclass(frozen=True)
