@@ -8,7 +8,7 @@ namespace rlopt {
 
 namespace {
 
-/// What dictionaries hold under some keys, and the classes of objects. Keeps none of these alive.
+/// What dictionaries hold under some keys, and the classes of objects. Keeps none of these alive, but keys.
 ///
 /// Each check makes sure that what the later ones look into is alive: so a dictionary is added after what
 /// holds it, and an object's dictionary after the object. The first object has to be alive.
@@ -16,9 +16,8 @@ class Attributes {
  public:
   /// An object keeps its class and its `__dict__`.
   void add_owner(const py::handle& object) {
-    checks_.push_back({Kind::kOwner, object.ptr(), own_dict(object.ptr()).ptr(),
-                       reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())),
-                       0});  // NOLINT: a type is an object
+    auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()));  // NOLINT: a type is an object
+    checks_.push_back({Kind::kOwner, object.ptr(), own_dict(object.ptr()).ptr(), type, 0});
   }
 
   /// A dictionary holds the same object under a name.
@@ -41,7 +40,7 @@ class Attributes {
   /// A dictionary keeps its keys and their order.
   void add_keys(const py::dict& dict) {
     checks_.push_back({Kind::kKeys, dict.ptr(), nullptr, nullptr, keys_.size()});
-    for (const auto& item : dict) keys_.push_back(name(item.first));
+    for (const auto& item : dict) keys_.push_back(kept(item.first));
     keys_.push_back(nullptr);
   }
 
@@ -78,8 +77,7 @@ class Attributes {
     return false;
   }
 
-  /// Whether a dictionary has these keys in this order; null ends them. Equal names that are not interned are
-  /// taken for others, which costs a closer look.
+  /// Whether a dictionary has these very keys in this order; null ends them.
   static bool has_keys(PyObject* dict, PyObject* const* keys) {
     PyObject* key = nullptr;
     Py_ssize_t position = 0;
@@ -100,17 +98,24 @@ class Attributes {
     return dict;
   }
 
-  /// A name is interned, so that it lives on and is compared by address.
-  static PyObject* name(const py::handle& key) {
+  /// The names of attributes are interned in dictionaries: so they are compared by address.
+  PyObject* name(const py::handle& key) {
+    kept(key);
+    PyUnicode_InternInPlace(&names_.back().ptr());
+    return names_.back().ptr();
+  }
+
+  /// A key lives on, so that no other takes its address.
+  PyObject* kept(const py::handle& key) {
     if (!PyUnicode_CheckExact(key.ptr())) throw py::type_error("a name is expected");
-    PyObject* interned = key.inc_ref().ptr();
-    PyUnicode_InternInPlace(&interned);
-    return interned;  // kept: there are few names
+    names_.push_back(py::reinterpret_borrow<py::object>(key));
+    return key.ptr();
   }
 
   std::vector<Check> checks_;
   std::vector<const PyTypeObject*> types_;
   std::vector<PyObject*> keys_;
+  std::vector<py::object> names_;
   Layouts layouts_;
 };
 

@@ -66,8 +66,7 @@ class without_recording:  # noqa: N801  # a context manager, like torch.no_grad
             torch.set_grad_enabled(False)
 
     def __exit__(self, *_: object) -> None:
-        if self._is_recorded:
-            torch.set_grad_enabled(True)
+        torch.set_grad_enabled(self._is_recorded)
         _CALL.is_recorded = self._before
 
 

@@ -94,8 +94,9 @@ class Runner:
 
         Compares the static attribute, as a descriptor may return a new object on each access.
         """
-        if inspect.getattr_static(type(self.original), "forward") is not self._code:
-            self._begin()
+        with self._changing:
+            if inspect.getattr_static(type(self.original), "forward") is not self._code:
+                self._begin()
 
     def _check_state(self) -> None:
         """Reset if the model is another than the one that was compiled: guards on it were left out."""
