@@ -20,7 +20,7 @@ from torchrlopt.agent.observation import Schema
 from torchrlopt.errors import AgentError
 from torchrlopt.options import SearchOptions
 
-NUM_DAMAGED = 800
+NUM_DAMAGED = 3000
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_another_kind_is_refused_by_name(path: Path, kind: str) -> None:
         checkpoint.load(path, LIBRARY)
 
 
-def test_hundreds_of_damaged_files_are_refused(path: Path) -> None:
+def test_thousands_of_damaged_files_are_refused(path: Path) -> None:
     """Bits that flip, anywhere and in the header, files that end early, and parts that are swapped."""
     content, draw = path.read_bytes(), random.Random(0)
     header = 8 + int.from_bytes(content[:8], "little")
@@ -96,7 +96,7 @@ def test_damaged_headers_with_a_digest_that_fits_end_nothing(path: Path) -> None
     """Somebody who can write the manifest too gets a clear error, or another agent, never a crash."""
     content, draw, refused = path.read_bytes(), random.Random(1), 0
     header = 8 + int.from_bytes(content[:8], "little")
-    for _ in range(NUM_DAMAGED // 4):
+    for _ in range(NUM_DAMAGED // 10):
         damaged = bytearray(content)
         damaged[draw.randrange(header)] ^= 1 << draw.randrange(8)
         resign(path, bytes(damaged))
@@ -104,7 +104,7 @@ def test_damaged_headers_with_a_digest_that_fits_end_nothing(path: Path) -> None
             checkpoint.load(path, LIBRARY)
         except AgentError:
             refused += 1
-    assert refused > NUM_DAMAGED // 8
+    assert refused > NUM_DAMAGED // 20
 
 
 def test_a_missing_file_is_refused(path: Path) -> None:
