@@ -1,9 +1,9 @@
 """What compiled code assumes about its model: attributes of the modules, and the layouts of their tensors.
 
 Dynamo checks every assumption with a guard of its own, which takes long for many modules: after the model's
-own work no guard is in the processor's caches. Nearly all hold as long as the dictionaries of the modules hold
-the same objects, which one pass over these dictionaries shows. So the guards that follow from it are left
-out. A call in which an object is another one that matters compiles anew.
+own work no guard is in the processor's caches. Nearly all hold as long as the dictionaries of the modules
+hold the same objects, which one pass over these dictionaries shows. So the guards that follow from it are
+left out. A call in which an object is another one that matters compiles anew.
 """
 
 from __future__ import annotations
