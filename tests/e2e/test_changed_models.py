@@ -270,6 +270,9 @@ def test_a_model_that_writes_to_itself_is_right() -> None:
     assert ours.latest is not None
 
 
+@pytest.mark.skipif(
+    torch.__version__ < "2.12", reason="Dynamo does not notice it, with all its guards either"
+)
 def test_a_buffer_that_requires_gradients_later_gets_them() -> None:
     model = Block()
     fast = torchrlopt.optimise(model, **OPTIONS)
@@ -304,7 +307,8 @@ def test_nearly_all_guards_on_a_model_are_implied() -> None:
     assert sum(is_implied for _, is_implied in found) > 100
     kept = {guard.guard_type for guard, is_implied in found
             if guard.orig_guard.name.startswith("L['model']") and not is_implied}  # fmt: skip
-    assert kept <= {"EMPTY_NN_MODULE_HOOKS_DICT"}  # of which Dynamo makes no check
+    # Of the first Dynamo makes no check; the second, of PyTorch 2.11, depends on the class as well.
+    assert kept <= {"EMPTY_NN_MODULE_HOOKS_DICT", "HASATTR"}
 
 
 def test_an_unchanged_model_is_not_looked_at_twice(monkeypatch: pytest.MonkeyPatch) -> None:

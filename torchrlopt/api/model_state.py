@@ -25,7 +25,7 @@ _LAST_STEP = re.compile(r"(.*)(?:\.(\w+)|\['([^'\\]*)'\])", re.DOTALL)
 """A path as Dynamo writes it, split before its last attribute or key."""
 
 _DICTS = (dict, OrderedDict)
-_TENSORS = (torch.Tensor, nn.Parameter, nn.Buffer)
+_TENSORS = (torch.Tensor, nn.Parameter)
 _NORMS = (
     nn.BatchNorm1d,
     nn.BatchNorm2d,
