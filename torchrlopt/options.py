@@ -25,6 +25,7 @@ Weights = Literal["check", "live", "frozen"]
 Numerics = Literal["real", "strict"]
 Prices = Literal["measured", "typical"]
 OnError = Literal["fallback", "raise"]
+WhileCompiling = Literal["wait", "original"]
 
 MAX_BUDGET_MS = 86_400_000
 _DAY_S = 86_400
@@ -242,6 +243,10 @@ class Options(_Common):
     plan: str | None = None
     """Path of a file written by `report.plan.save`: its steps are applied without a search. With
     `executor="default"`, the plan's executor is used."""
+
+    while_compiling: WhileCompiling = "wait"
+    """What a call of an optimised module does if another thread compiles what it needs: "wait" waits for that
+    thread, "original" runs the original model. No effect on `torch.compile` and on files."""
 
     verify: bool = True
     """Before use, compare the rewritten and the original graph with a float64 reference."""

@@ -34,6 +34,11 @@ _LOST = (
 )
 
 
+_LOST_MEANWHILE = (
+    "gradients with respect to {} were not recorded in calls of the original while another thread compiled"
+)
+
+
 class RecordedError(Exception):
     """A graph refuses to run in a call that records gradients with respect to one of its inputs."""
 
@@ -86,6 +91,13 @@ def refusing(run: Callable[..., Any], source: str) -> Callable[..., Any]:
         return run(*inputs)
 
     return checked
+
+
+def warn_of_lost_gradients(source: str) -> None:
+    """Warn that calls of the original have not recorded gradients with respect to the tensor at `source`."""
+    from torchrlopt.compile.fallback import WARNINGS  # heavy
+
+    WARNINGS.warn(_LOST_MEANWHILE, _LOST_MEANWHILE.format(source))
 
 
 def noticing(run: Callable[..., Any], source: str, notice: Callable[[], None]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import threading
+import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrlopt.api.first_call import FirstCall
+from torchrlopt.api.gate import Gate, NotCompiled
 from torchrlopt.api.gradients import (
     RecordedError,
     has_unknown_objects,
@@ -24,13 +25,14 @@ from torchrlopt.api.gradients import (
     may_be_elsewhere,
     noticing,
     refusing,
+    warn_of_lost_gradients,
     without_recording,
 )
 from torchrlopt.capture.autocast import autocast_state
 from torchrlopt.errors import CaptureError, RlOptError
 from torchrlopt.options import Options, Weights
 from torchrlopt.report import Report, Status, Timing
-from torchrlopt.torch_private.modes import is_traced
+from torchrlopt.torch_private.modes import is_traced, is_traced_by_compiler
 
 if TYPE_CHECKING:
     from torchrlopt.api.model_state import ModelState
@@ -67,7 +69,7 @@ class Runner:
         self.example_inputs: Any = None
         self._varied: set[bool] = set()
         self._num_changes = 0
-        self._changing = threading.Lock()
+        self._gate = Gate(waits=options.while_compiling == "wait")
         self._begin()
 
     def _begin(self) -> None:
@@ -84,27 +86,29 @@ class Runner:
         self._runs_original_for: set[tuple[Any, ...]] = set()
         self._gained_nothing_for: set[int] = set()
         self._untraceable: set[tuple[Any, ...]] = set()
-        self._reads_elsewhere = self._loses_gradients = False
+        self._reads_elsewhere = self._loses_gradients = self._has_run_unrecorded = False
         self._trial: Trial | None = None
-        # Last: until then, other threads find that the former state does not hold, and wait.
+        # Last: until then, other threads find that the former state does not hold, and go to the gate.
         self._state: ModelState = ModelState(self.original)
 
-    def _check_class(self) -> None:
+    def _check_class(self) -> bool:
         """Reset if the class has another `forward` now: Dynamo assumes that methods of classes stay.
 
         Compares the static attribute, as a descriptor may return a new object on each access.
+
+        Returns:
+            Whether the code is that of the class; not if another thread still compiles the former one.
         """
-        with self._changing:
-            if inspect.getattr_static(type(self.original), "forward") is not self._code:
+        if inspect.getattr_static(type(self.original), "forward") is self._code:
+            return True
+        with self._gate.entered() as is_inside:
+            if is_inside and inspect.getattr_static(type(self.original), "forward") is not self._code:
                 self._begin()
+            return is_inside
 
     def _check_state(self) -> None:
         """Reset if the model is another than the one that was compiled: guards on it were left out."""
-        if self._state.still_holds():
-            return
-        with self._changing:
-            if self._state.still_holds():  # another thread has come first
-                return
+        if not self._state.still_holds():
             self._num_changes += _MOST_CHANGES + 1 if self._state.is_volatile else 1
             self._begin()
 
@@ -145,10 +149,11 @@ class Runner:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what the original's `forward` computes."""
-        if torch.compiler.is_compiling():  # the compiler must see the model's own operators
+        # The compiler must see the model's own operators.
+        if torch.compiler.is_compiling() and is_traced_by_compiler():
             return self.original.forward(*args, **kwargs)
-        if type(self.original).forward is not self._forward:
-            self._check_class()
+        if type(self.original).forward is not self._forward and not self._check_class():
+            return self.original.forward(*args, **kwargs)
         if not torch.is_grad_enabled() and self._has_gained_nothing(args, kwargs):
             return self.original.forward(*args, **kwargs)
         # A tracer must see the model's own operators.
@@ -164,16 +169,19 @@ class Runner:
         if self._has_gained_nothing(args, kwargs) or (
             self._runs_original_for and _kind(args, kwargs) in self._runs_original_for
         ):
-            # Gradients are off, as for the rewritten graph, unless it might have refused to run.
-            with torch.set_grad_enabled(is_unclear):
-                return self.original.forward(*args, **kwargs)
+            return self._call_original(args, kwargs, is_unclear)
         trial = self._trial
         if trial is not None and not is_unclear:
             if trial.takes(_kind(args, kwargs)):
                 return self._call_alternating(trial, args, kwargs)
             if trial.is_given_up:
                 self._trial = None
-        return self._call_compiled(args, kwargs)
+        return self._call_compiled(args, kwargs, is_unclear)
+
+    def _call_original(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], is_unclear: bool) -> Any:
+        """Call the original; gradients are off, as for the rewritten graph, unless it might refuse to run."""
+        with torch.set_grad_enabled(is_unclear):
+            return self.original.forward(*args, **kwargs)
 
     @property
     def _has_no_graph(self) -> bool:
@@ -200,19 +208,41 @@ class Runner:
         if key is not None and len(self._gained_nothing_for) < _MOST_KEYS:  # more hardly come back
             self._gained_nothing_for.add(key)
 
-    def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call the compiled code, which compiles if necessary."""
+    def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], is_unclear: bool) -> Any:
+        """Call the compiled code. If there is none, compile it, or do what `while_compiling` says."""
+        try:
+            return self._call_if_compiled(args, kwargs)
+        except NotCompiled:
+            pass
+        # From the start again: another thread may have found out that the original has to run.
+        with self._gate.entered() as is_inside:
+            if is_inside:
+                return self(*args, **kwargs)
+        if self._gate.wait():
+            return self(*args, **kwargs)
+        self._has_run_unrecorded |= torch.is_grad_enabled() and not is_unclear
+        return self._call_original(args, kwargs, is_unclear)
+
+    def _call_if_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call the compiled code; inside the gate, compile it first if there is none.
+
+        Raises:
+            NotCompiled: outside of the gate; nothing of the call has run.
+        """
         try:
             with without_recording():
-                self._check_state()
-                if self._is_fresh:
-                    return self._call_first(args, kwargs)
-                outputs = self._compiled(*args, **kwargs)
-            if not self._has_gained():
+                if self._is_fresh or not self._state.still_holds():
+                    if not self._gate.is_mine:
+                        raise NotCompiled
+                    self._check_state()
+                    if self._is_fresh:
+                        return self._call_first(args, kwargs)
+                compiled = self._compiled
+                outputs = compiled(*args, **kwargs)
+            if not self._has_gained() and compiled is self._compiled:
                 self._note_no_gain(args, kwargs)
             return outputs
         except RecordedError:  # nothing of the call has run
-            self._first_call = FirstCall()  # drop the record of this call: it holds its inputs
             return self.original.forward(*args, **kwargs)
         except Exception as error:
             from torchrlopt.torch_private.dynamo import TorchDynamoException  # heavy
@@ -239,9 +269,13 @@ class Runner:
 
     def _call_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Make a call that compiles; then time whole calls, if that is safe and decides something."""
-        with self._until_first_graph:
-            self._until_first_graph.enter_context(_for_weights(self.options.lowering.weights))
-            outputs = self._compiled(*args, **kwargs)
+        try:
+            with self._until_first_graph:
+                self._until_first_graph.enter_context(_for_weights(self.options.lowering.weights))
+                outputs = self._compiled(*args, **kwargs)
+        except RecordedError:
+            self._first_call = FirstCall()  # drop the record of this call: it holds its inputs
+            raise
         self._is_fresh = False
         is_over = self._first_call.end(self.original)
         if not self.reports:
@@ -316,7 +350,7 @@ class Runner:
         with torch.no_grad():
             outputs, verdict = trial.call(
                 lambda: self.original.forward(*args, **kwargs),
-                lambda: self._call_compiled(args, kwargs),
+                lambda: self._call_compiled(args, kwargs, is_unclear=False),
                 (args, kwargs),
                 lambda: len(self.reports),
             )
@@ -408,6 +442,8 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
         runner.reports.extend(reports)
         differentiable = next((source for source, tensor in read.items() if tensor.requires_grad), None)
         if differentiable is not None:
+            if runner._has_run_unrecorded:
+                warn_of_lost_gradients(differentiable)
             lose = functools.partial(_lose_gradients, living)
             return refusing(run, differentiable) if is_start else noticing(run, differentiable, lose)
         return run
@@ -423,7 +459,7 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
         return original.forward(*args, **kwargs)
 
     from torchrlopt.capture.trace import isolated  # heavy
-    from torchrlopt.torch_private.dynamo import forget_backend  # heavy
+    from torchrlopt.torch_private.dynamo import compiled, forget_backend  # heavy
 
     own = isolated(forward)
     code = weakref.ref(own.__code__)
@@ -436,8 +472,16 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
         assert runner is not None, "it is calling"
         return [not is_skipped for is_skipped in runner.skipped_guards(guards, name)]
 
-    filtered: dict[str, Any] = {"guard_filter_fn": kept}
-    return torch.compile(own, backend=rlopt, options=filtered)
+    def admission(frame: types.CodeType) -> AbstractContextManager[bool]:
+        runner = living()
+        assert runner is not None, "it is calling"
+        if frame is code() and not runner._gate.is_mine:
+            raise NotCompiled
+        # Where a graph has ended, the call cannot begin again: if another thread compiles, its next part runs
+        # as it is.
+        return runner._gate.entered()
+
+    return compiled(own, rlopt, kept, admission)
 
 
 def _for_weights(weights: Weights) -> AbstractContextManager[Any]:

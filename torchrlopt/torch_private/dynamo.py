@@ -11,12 +11,13 @@ import torch
 from torch._C._dynamo.eval_frame import reset_code
 from torch._dynamo import OptimizedModule
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.convert_frame import compile_lock
+from torch._dynamo.convert_frame import CatchErrorsWrapper, compile_lock
 from torch._dynamo.eval_frame import cached_backends
 from torch._dynamo.exc import BackendCompilerFailed, RestartAnalysis, SkipFrame, TorchDynamoException
 from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import ConstantSource, is_constant_source
 from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch._dynamo.types import ConvertFrameReturn
 from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew
 from torch._guards import TracingContext
 
@@ -35,6 +36,59 @@ __all__ = [
     "is_constant_source",
     "reset_code",
 ]
+
+
+class _Asking(CatchErrorsWrapper):
+    """Dynamo's handler of frames without code, which asks before it compiles one.
+
+    Args:
+        handler: Dynamo's own.
+        admission: see `compiled`.
+    """
+
+    def __init__(
+        self, handler: CatchErrorsWrapper, admission: Callable[[types.CodeType], AbstractContextManager[bool]]
+    ) -> None:
+        super().__init__(handler._torchdynamo_orig_backend, handler.hooks)
+        self._admission = admission
+
+    def __call__(self, frame: Any, *others: Any) -> Any:
+        """Compile, or have the frame run as it is, this time only."""
+        with self._admission(frame.f_code) as is_admitted:
+            if is_admitted:
+                return super().__call__(frame, *others)
+        return ConvertFrameReturn(apply_to_code=False)
+
+
+def compiled(
+    function: Callable[..., Any],
+    backend: Callable[..., Any],
+    guard_filter: Callable[..., Any],
+    admission: Callable[[types.CodeType], AbstractContextManager[bool]],
+) -> Callable[..., Any]:
+    """Compile a function as `torch.compile` does.
+
+    Args:
+        function: to be compiled in its first call.
+        backend: of Dynamo.
+        guard_filter: see `guard_filter_fn` of torch.compile.
+        admission: called with the code of a frame that there is no compiled code for, before it runs; returns
+            a context in which it is compiled, which says whether it may be. What it raises reaches the
+            caller.
+    """
+    context: Any = torch._dynamo.optimize(backend, guard_filter_fn=guard_filter)
+    if hasattr(context, "callback"):  # not if Dynamo is disabled
+        context.callback = _Asking(context.callback, admission)
+    own: Callable[..., Any] = context(function)
+    return own
+
+
+def is_compiling_elsewhere() -> bool:
+    """Whether another thread compiles."""
+    if compile_lock.acquire(blocking=False):
+        compile_lock.release()
+        return False
+    return True
 
 
 def current_translator() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
-from torch._guards import tracing
+from torch._guards import TracingContext, tracing
 from torch._logging._internal import trace_structured
 from torch.autograd import forward_ad
 from torch.fx._symbolic_trace import is_fx_symbolic_tracing
@@ -30,6 +30,16 @@ is_profiled = torch._C._autograd._profiler_enabled
 def is_traced() -> bool:
     """Whether torch.jit or torch.fx traces this thread."""
     return bool(torch._C._is_tracing()) or is_fx_symbolic_tracing()
+
+
+def is_traced_by_compiler() -> bool:
+    """Whether Dynamo, AOTAutograd or torch.export traces this thread.
+
+    `torch.compiler.is_compiling` is also True while another thread compiles (2.13).
+    """
+    if torch.compiler.is_dynamo_compiling():  # as Dynamo reads this; it is False in a call
+        return True
+    return TracingContext.try_get() is not None or torch._C._len_torch_dispatch_stack() > 0
 
 
 def is_transformed() -> bool:
