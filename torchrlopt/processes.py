@@ -1,4 +1,4 @@
-"""Helpers for worker processes: they end with their parent, respect time limits and inherit no secrets.
+"""Helpers for processes: workers end with their parent and inherit no secrets, forks inherit no locked lock.
 
 Importable without the package: it uses only the standard library.
 """
@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Mapping
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -106,3 +107,25 @@ def plain_environment(environment: Mapping[str, str]) -> dict[str, str]:
         if name in _KEPT or name.startswith(_KEPT_BEGINNINGS)
     }
     return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+_WITH_LOCKS: weakref.WeakKeyDictionary[object, tuple[str, ...]] = weakref.WeakKeyDictionary()
+
+
+def renew_locks_in_forks(holder: object, *names: str) -> None:
+    """Have a forked child replace locks: the threads that held them do not live there.
+
+    Args:
+        holder: hashed by identity.
+        names: its attributes, of `threading.Lock`.
+    """
+    _WITH_LOCKS[holder] = names
+
+
+def _renew_locks() -> None:
+    for holder, names in _WITH_LOCKS.items():
+        for name in names:
+            setattr(holder, name, threading.Lock())
+
+
+os.register_at_fork(after_in_child=_renew_locks)

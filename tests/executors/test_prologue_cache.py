@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import forks
 from torchrlopt.errors import WeightsError
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
 
@@ -227,6 +228,22 @@ def test_threads_that_meet_new_weights_at_once_compute_once(halted: _Halted) -> 
     assert len(results) == 8
     assert all(result is results[0] for result in results)
     assert halted.calls == cache.num_evaluations == 1
+
+
+def test_a_fork_does_not_wait_for_a_thread_that_it_does_not_have(halted: _Halted) -> None:
+    cache, weights, others = PrologueCache(halted, "check"), _weights(1), _weights(1)
+    caller = threading.Thread(target=cache.get, args=(weights,))
+    caller.start()
+    assert halted.is_inside.wait(60)
+
+    def child() -> None:
+        halted.may_go_on.set()
+        assert torch.equal(cache.get(others)[0], others[0].sum())
+
+    number = forks.fork(child)
+    assert forks.wait(number, 20.0) == 0
+    halted.may_go_on.set()
+    caller.join(60)
 
 
 def test_one_thread_does_not_wait_for_the_weights_of_another(halted: _Halted) -> None:

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from torchrlopt import _C
+from torchrlopt.processes import renew_locks_in_forks
 
 _LAST_STEP = re.compile(r"(.*)(?:\.(\w+)|\['([^'\\]*)'\])", re.DOTALL)
 """A path as Dynamo writes it, split before its last attribute or key."""
@@ -108,6 +109,7 @@ class ModelState:
         self._assumed: dict[str, _Assumed] = {}  # what leads to an object stands before it
         self._num_calls = self._num_followed = 0
         self._following = threading.Lock()
+        renew_locks_in_forks(self, "_following")
         self._latest: _Snapshot | None = _Snapshot(_C.Attributes(), [], [])
 
     def are_implied(self, guards: Iterable[Any], model: str) -> list[bool]:

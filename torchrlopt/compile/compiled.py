@@ -20,6 +20,7 @@ from torchrlopt.errors import UnsupportedError, VerificationError, WeightsError
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.judge import right
 from torchrlopt.options import OnError
+from torchrlopt.processes import renew_locks_in_forks
 from torchrlopt.report import Report, Status
 from torchrlopt.torch_private.tensors import version_of
 
@@ -65,6 +66,7 @@ class Compiled:
         self._num_added = num_added
         self._evaluations = _evaluations(lowered)
         self._lock = threading.Lock()
+        renew_locks_in_forks(self, "_lock")
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         """Run on a list of arguments, which is emptied."""

@@ -20,6 +20,7 @@ import torch
 
 from torchrlopt.errors import WeightsError
 from torchrlopt.executors.weights.state import WeightsState, require_memory, storages_of
+from torchrlopt.processes import renew_locks_in_forks
 
 _Ids = tuple[int, ...]
 
@@ -69,6 +70,7 @@ class PrologueCache:
         self._latest: _Known | None = None
         self._evaluating = threading.Lock()
         self._counting = threading.Lock()
+        renew_locks_in_forks(self, "_evaluating", "_counting")
 
     @property
     def final(self) -> tuple[Any, ...] | None:
