@@ -1,4 +1,4 @@
-"""Call costs: first calls, overhead beyond the executor in later calls, and tokens of generated text.
+"""Call costs: first calls, overhead beyond the executor in later calls, tokens of text, and many threads.
 
 `python -m baselines.calls --help`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +16,15 @@ import pandas as pd
 import typer
 
 from baselines.models import NAMES
+from baselines.peers.case import OURS, Case
+from baselines.peers.registry import installed_peers
 from baselines.shared import cold_call, overhead, terminal, text_generation
-from baselines.shared.arguments import CsvFile, Rounds, choose, one
+from baselines.shared.arguments import CsvFile, Rounds, choose, numbers, one
 from baselines.shared.rounds import Contestant, Runner, alternated, started
 from baselines.shared.tables import Results, in_order, of, rich
 
-PARTS = ("first", "overhead", "decode")
+PARTS = ("first", "overhead", "decode", "threads")
+_CONCURRENT = ("eager", "onnxruntime", "openvino", OURS)
 _USUAL_WAYS = ("eager", cold_call.BASE, "default", cold_call.STORED)
 _TIMEOUT_S = 900.0
 
@@ -28,7 +32,7 @@ _TIMEOUT_S = 900.0
 def main(
     parts: Annotated[str, typer.Option(help=f"Of {', '.join(PARTS)}, separated by commas.")] = "all",
     models: Annotated[
-        str, typer.Option(help="Of first: models of the suite, separated by commas.")
+        str, typer.Option(help="Of first and threads: models of the suite, separated by commas.")
     ] = "resnet50,bert_base",
     ways: Annotated[
         str, typer.Option(help=f"Of first: how it is called, of {', '.join(cold_call.WAYS)}.")
@@ -43,6 +47,8 @@ def main(
     texts: Annotated[str, typer.Option(help=f"Of decode: of {', '.join(text_generation.MODELS)}.")] = "all",
     tokens: Annotated[int, typer.Option(min=2, help="Of decode: tokens of each generation.")] = 64,
     dtype: Annotated[str, typer.Option(help="Of decode: float32 or bfloat16.")] = "float32",
+    callers: Annotated[str, typer.Option(help="Of threads: numbers of Python threads that call.")] = "1,2,4",
+    seconds: Annotated[float, typer.Option(min=0.01, help="Of threads: length of a round.")] = 1.0,
     rounds: Rounds = 3,
     threads: Annotated[int, typer.Option(min=1, help="Threads of first and decode.")] = 1,
     csv: CsvFile = None,
@@ -82,6 +88,10 @@ def main(
     if "decode" in chosen:
         for text in chosen_texts:
             generations(text, dtype, threads, tokens, rounds, results)
+    if "threads" in chosen:
+        for model in named:
+            for number in numbers(callers, int, "number of callers", 1, 1024):
+                concurrent(model, number, seconds, rounds, results)
     for title, table in tables(results.frame).items():
         if len(table):
             console.print(rich(title, table))
@@ -187,6 +197,27 @@ def generations(text: str, dtype: str, threads: int, tokens: int, rounds: int, r
     results.save()
 
 
+def concurrent(model: str, callers: int, seconds: float, rounds: int, results: Results) -> None:
+    """Count the calls of many threads; all peers alternate."""
+    ours = {"executor": "default", "weights": "check", "searcher": "agent"}
+    contestants = []
+    for peer in (each for each in _CONCURRENT if each in installed_peers()):
+        case = Case(model, peer, 1, "float32", 1, callers=callers, **(ours if peer == OURS else {}))
+        contestants.append(Contestant(peer, "baselines.peers.worker:Subject", asdict(case)))
+    with tempfile.TemporaryDirectory() as caches, started(contestants, Path(caches), _TIMEOUT_S) as runners:
+        for runner in runners:
+            runner.ask("prepare")
+        for number, runner, rate in alternated(runners, rounds, "rate", seconds=seconds):
+            peer = runner.contestant.name
+            results.add(
+                model, peer, "rate", rate, "1/s", setting=f"{callers} callers", round=number, threads=1
+            )
+        for runner in runners:
+            if runner.reason:
+                _note_failure(results, model, runner, 1)
+    results.save()
+
+
 def _note_failure(results: Results, model: str, runner: Runner, threads: int) -> None:
     results.add(model, runner.contestant.name, "failure", None, note=runner.reason, threads=threads)
 
@@ -200,6 +231,7 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "First calls in a process of their own, medians": first_table(frame),
         "Calls in one thread, microseconds, the least (beyond the executor)": overhead_table(frame),
         "Milliseconds for a token, medians, and the speed-up over eager PyTorch": decode_table(frame),
+        "Calls per second of all callers, medians, and the ratio to eager PyTorch": concurrent_table(frame),
     }
 
 
@@ -254,6 +286,21 @@ def decode_table(frame: pd.DataFrame) -> pd.DataFrame:
     shown = ms.map("{:.2f}".format)
     for way in shown.columns.drop("eager"):
         shown[way] += " (" + ratios[way].map("{:.2f}x".format) + ")"
+    return shown.reset_index()
+
+
+def concurrent_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per model and number of callers, one column per peer."""
+    own = of(frame, metric="rate")
+    if own.empty:
+        return pd.DataFrame()
+    keys = ["model", "setting"]
+    rates = own.pivot_table(index=keys, columns="peer", values="value", aggfunc="median", sort=False)
+    rates = rates[in_order(own.peer)]
+    shown = rates.map("{:.1f}".format)
+    if "eager" in rates:
+        for peer, ratios in rates.drop(columns="eager").div(rates["eager"], axis=0).items():
+            shown[peer] += " (" + ratios.map("{:.2f}x".format) + ")"
     return shown.reset_index()
 
 

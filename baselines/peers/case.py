@@ -37,6 +37,7 @@ class Case:
         weights: torchrlopt's option of that name; empty for the others.
         searcher: torchrlopt's searcher; empty for the others.
         device: "cpu", or "cuda".
+        callers: Python threads that call at the same time.
     """
 
     model: str
@@ -48,6 +49,7 @@ class Case:
     weights: str = ""
     searcher: str = ""
     device: str = "cpu"
+    callers: int = 1
 
     @property
     def label(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,10 @@ class Peer(abc.ABC):
     @abc.abstractmethod
     def call(self) -> Any:
         """Run the model once."""
+
+    def caller(self) -> Callable[[], Any]:
+        """A function that runs the model once, for one of several threads."""
+        return self.call
 
     def call_ms(self) -> float:
         """Run the model once; returns the milliseconds that it took."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,33 @@ class Subject:
     def time(self, seconds: float) -> list[float]:
         """Milliseconds of each call of a round."""
         return time_round(self._peer.call_ms, seconds)
+
+    def rate(self, seconds: float) -> float:
+        """Calls per second, of all callers of the case together."""
+        time.sleep(_REST_S)
+        counts = [0] * self._case.callers
+        start = threading.Barrier(1 + len(counts), timeout=60)  # for callers that fail
+        is_over = threading.Event()
+
+        def repeat(number: int) -> None:
+            call = self._peer.caller()
+            for _ in range(_NUM_WARM_UP):
+                call()
+            start.wait()
+            while not is_over.is_set():
+                call()
+                counts[number] += 1
+
+        with ThreadPoolExecutor(len(counts)) as pool:
+            done = [pool.submit(repeat, number) for number in range(len(counts))]
+            start.wait()
+            began = time.perf_counter()
+            time.sleep(seconds)
+            total, took = sum(counts), time.perf_counter() - began
+            is_over.set()
+            for each in done:
+                each.result()
+        return total / took
 
     def peak(self) -> float:
         """Peak memory of the process, or of the CUDA device, in MB of 10^6 bytes."""

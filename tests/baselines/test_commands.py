@@ -80,7 +80,8 @@ def test_calls(tmp_path: Path) -> None:
     file = tmp_path / "calls.csv"
     run(
         "calls", "--models", "ensemble_mlp", "--ways", "aot_eager,default", "--subjects", "10",
-        "--calls", "40", "--texts", "llama_2m", "--tokens", "4", "--rounds", "1", "--csv", str(file),
+        "--calls", "40", "--texts", "llama_2m", "--tokens", "4", "--callers", "2", "--seconds", "0.1",
+        "--rounds", "1", "--csv", str(file),
     )  # fmt: skip
     frame = rows(file, "calls")
     assert of(frame, metric="first call, processor").peer.tolist() == ["aot_eager", "default"]
@@ -92,6 +93,9 @@ def test_calls(tmp_path: Path) -> None:
     assert list(beyond.index) == list(calls.index)[:4]
     assert all(0 < beyond[way] < calls[way] for way in beyond.index)
     assert of(frame, metric="token").peer.tolist() == ["eager", "inductor", "torchrlopt", "torchrlopt_frozen"]
+    rates = of(frame, metric="rate")
+    assert {"eager", "onnxruntime", "torchrlopt"} <= set(rates.peer)
+    assert (rates.value > 0).all()
 
 
 needs_kernels = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
