@@ -1,6 +1,20 @@
-"""`python -m torchrlopt`: the command line, for use when the script `torchrlopt` is not on the path."""
+"""`torchrlopt`, and `python -m torchrlopt` for use when the script is not on the path."""
 
-from torchrlopt.api.cli.app import main
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+
+
+def main() -> None:
+    """Run the command line; print the version at once, without waiting for PyTorch."""
+    if sys.argv[1:] in (["version"], ["--version"]):
+        print(metadata.version("torchrlopt"))
+        return
+    from torchrlopt.api.cli.app import main as run  # heavy
+
+    run()
+
 
 if __name__ == "__main__":
     main()

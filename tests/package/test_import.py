@@ -1,13 +1,18 @@
-"""Importing the package starts nothing, opens nothing and sets nothing."""
+"""Importing the package starts nothing, opens nothing and sets nothing; nobody waits for needless imports."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+import torchrlopt
+from torchrlopt.storage.directory import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = """
@@ -49,3 +54,59 @@ def test_importing_changes_nothing(modules: list[str]) -> None:
         [sys.executable, "-c", CODE, *modules], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert json.loads(done.stdout.splitlines()[-1]) == {}
+
+
+ALONE = """
+import sys
+import torchrlopt
+assert "torch" not in sys.modules
+assert callable(torchrlopt.optimise)
+assert "torch" in sys.modules
+"""
+NEEDLESS = (
+    "gymnasium",
+    "jinja2",
+    "onnx.reference",
+    "onnxruntime",
+    "onnxscript",
+    "openvino",
+    "pandas",
+    "rich",
+    "tensorrt",
+    "torch_geometric",
+    "transformers",
+    "typer",
+)
+FIRST_CALL = """
+import sys
+import torch
+import torchrlopt
+mlp = torch.nn.Sequential(torch.nn.Linear(32, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64)).eval()
+optimised = torchrlopt.optimise(mlp, torch.randn(64, 32), on_error="raise", min_gain=-9.0)
+assert optimised.report.kept == "rewritten"
+print(*(name for name in sys.argv[1:] if name in sys.modules))
+"""
+
+
+def _run(*arguments: str, environment: Mapping[str, str] | None = None) -> str:
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
+    return done.stdout
+
+
+def test_the_package_and_the_version_do_without_pytorch() -> None:
+    _run("-c", ALONE)
+    for argument in ("version", "--version"):
+        code = (
+            "import runpy, sys\n"
+            f"sys.argv = ['torchrlopt', {argument!r}]\n"
+            "runpy.run_module('torchrlopt', run_name='__main__')\n"
+            "assert 'torch' not in sys.modules"
+        )
+        assert _run("-c", code).strip() == torchrlopt.__version__
+
+
+def test_a_first_call_imports_no_more_than_it_needs(tmp_path: Path) -> None:
+    """An installed runtime, the page of the report and the exporter each take up to seconds to import."""
+    environment = {**os.environ, VARIABLE: str(tmp_path)}
+    assert _run("-c", FIRST_CALL, *NEEDLESS, environment=environment).split() == []
