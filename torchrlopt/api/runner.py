@@ -194,10 +194,7 @@ class Runner:
 
     def _has_gained_nothing(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether an equal call has run without a rewritten graph: the original needs no guards around it."""
-        if not self._gained_nothing_for:
-            return False
-        key = _key(args, kwargs)
-        return key is not None and key in self._gained_nothing_for
+        return bool(self._gained_nothing_for) and _key(args, kwargs) in self._gained_nothing_for
 
     def _note_no_gain(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Let equal calls run the original without Dynamo's guards.
@@ -389,12 +386,11 @@ def _key(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
     Sizes have no hash while somebody traces, and nested tensors have no sizes.
     """
     try:
-        parts: list[Any] = [autocast_state()]
         # Every call of a kept original comes here, and type() is much quicker than isinstance().
-        parts += [(x.shape, x.dtype, x.device) if type(x) is torch.Tensor else _key_of(x) for x in args]
+        parts = [(x.shape, x.dtype, x.device) if type(x) is torch.Tensor else _key_of(x) for x in args]
         if kwargs:
             parts += [*kwargs, *map(_key_of, kwargs.values())]
-        return hash(tuple(parts))
+        return hash((autocast_state(), *parts))
     except (TypeError, RuntimeError):
         return None
 

@@ -7,11 +7,15 @@ from typing import Any
 
 import torch
 
+from torchrlopt.torch_private.modes import is_any_autocast_enabled
+
 _DEVICES = ("cpu", "cuda")
 
 
 def autocast_state() -> tuple[str, ...]:
     """The autocast that is on now, such as "cpu bfloat16": one string per device, none if it is off."""
+    if not is_any_autocast_enabled():  # as in nearly all calls
+        return ()
     devices = _enabled()
     return tuple(f"{each} {str(torch.get_autocast_dtype(each)).removeprefix('torch.')}" for each in devices)
 
@@ -40,5 +44,5 @@ def under_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _enabled() -> list[str]:
-    """The devices for which autocast is on; usually none, and then this has to be quick."""
+    """The devices for which autocast is on."""
     return [device for device in _DEVICES if torch.is_autocast_enabled(device)]

@@ -52,6 +52,7 @@ WHERE_MISSING = {
     "torch._C._autograd._profiler_enabled": _IMPORT,
     "torch._C._cuda_getCurrentRawStream": "calls by CUDA graphs fail: the original runs",
     "torch._C._functorch.peek_interpreter_stack": _CALL,
+    "torch._C._is_any_autocast_enabled": _IMPORT,
     "torch._C._is_tracing": _CALL,
     "torch._C._len_torch_dispatch_stack": "calls during a compilation or an export raise AttributeError",
     "torch._dispatch.python.enable_python_dispatcher": _IMPORT,
