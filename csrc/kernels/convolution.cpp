@@ -1,5 +1,10 @@
 #include "kernels/convolution.h"
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -93,7 +98,9 @@ void pack_paired_rows(const float* weight, const float* bias, const WeightLayout
 
 /// For all groups, each a bias and a weight in panels: [tap, in, out of the panel], or [tap, pair of ins,
 /// out, in of the pair]. Cache blocking: some panels at a time and a few inputs at a time, so that cache
-/// lines that outputs share stay cached until all of them have been written.
+/// lines that outputs share stay cached until all of them have been written. Each panel is zeroed right
+/// before, in the thread that writes it: pages are placed at first touch.
+template <int64_t kTerms>
 void pack_dense(const float* weight, const float* bias, const WeightLayout& layout, int64_t size,
                 int num_threads, float* packed) {
   constexpr int64_t kInputs = 16;
@@ -101,27 +108,42 @@ void pack_dense(const float* weight, const float* bias, const WeightLayout& layo
   const int64_t out_channels = layout.out_channels / layout.groups,
                 in_channels = layout.in_channels / layout.groups, num_taps = layout.num_taps();
   const Panels panels(out_channels, ours.vector_size, ours.widest_panel);
-  const int64_t terms = terms_of(layout.element), steps = num_steps(1, in_channels, layout.element);
-  if (bias != nullptr)
-    for (int64_t group = 0; group < layout.groups; ++group)
-      std::memcpy(packed + group * size, bias + group * out_channels,
-                  static_cast<size_t>(out_channels) * sizeof(float));
+  const int64_t steps = num_steps(1, in_channels, layout.element),
+                columns = panels.vectors * ours.vector_size;
+  for (int64_t group = 0; group < layout.groups; ++group) {
+    std::fill_n(packed + group * size, columns, 0.0F);
+    if (bias != nullptr) std::copy_n(bias + group * out_channels, out_channels, packed + group * size);
+  }
   for_each_piece(layout.groups * panels.count, num_threads, [&](int64_t piece) {
     const int64_t group = piece / panels.count, panel = piece % panels.count;
     const int64_t width = panels.width(panel) * ours.vector_size,
                   begin = panels.begin(panel) * ours.vector_size, end = std::min(begin + width, out_channels);
-    float* const to = packed + group * size + panels.vectors * ours.vector_size + begin * num_taps * steps;
+    float* const to = packed + group * size + columns + begin * num_taps * steps;
+    std::fill_n(to, width * num_taps * steps, 0.0F);
     for (int64_t first = 0; first < in_channels; first += kInputs) {
       const int64_t last = std::min(first + kInputs, in_channels);
       for (int64_t out = begin; out < end; ++out) {
         const float* from = weight + ((group * out_channels + out) * in_channels + first) * num_taps;
+        // The processor does not foresee reads of as many rows as a panel is wide, some bytes of each.
+        __builtin_prefetch(from + kInputs * num_taps);
         for (int64_t in = first; in < last; ++in)
           for (int64_t tap = 0; tap < num_taps; ++tap, ++from)
-            write_number(*from, layout.element, to,
-                         ((tap * steps + in / terms) * width + out - begin) * terms + in % terms);
+            write_number(*from, kTerms == 1 ? Element::kFloat32 : layout.element, to,
+                         ((tap * steps + in / kTerms) * width + out - begin) * kTerms + in % kTerms);
       }
     }
   });
+}
+
+/// Asks for large pages for a large weight: in a virtual machine the faults of small ones take longer than
+/// packing does. Only whole large pages, so that no others than those of the weight become large.
+void use_large_pages([[maybe_unused]] float* packed, [[maybe_unused]] int64_t floats) {
+#ifdef MADV_HUGEPAGE
+  constexpr uintptr_t kLargePage = uintptr_t{1} << 21;
+  const auto begin = (reinterpret_cast<uintptr_t>(packed) + kLargePage - 1) / kLargePage * kLargePage;
+  const auto end = reinterpret_cast<uintptr_t>(packed + floats) / kLargePage * kLargePage;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
 }
 
 }  // namespace
@@ -146,24 +168,28 @@ size_t packed_size(const WeightLayout& layout) {
 
 void pack(const float* weight, const float* bias, const WeightLayout& layout, int num_threads,
           float* packed) {
-  // Zeroes what no number is written to, in the threads that write later: pages are placed at
-  // first touch.
-  constexpr int64_t kZeros = 1 << 16;
   const auto floats = static_cast<int64_t>(packed_size(layout));
-  for_each_piece((floats + kZeros - 1) / kZeros, num_threads, [&](int64_t piece) {
-    std::fill_n(packed + piece * kZeros, std::min(kZeros, floats - piece * kZeros), 0.0F);
-  });
   const int64_t groups = layout.groups, num_taps = layout.num_taps();
   const int64_t inputs = layout.in_channels / groups, outputs = layout.out_channels / groups;
+  use_large_pages(packed, floats);
+  const bool is_dense = !has_paired_rows(layout) &&
+                        !is_by_lanes(layout.out_channels, layout.in_channels, groups) &&
+                        layout.method != Method::kBf16x3;
+  const int64_t size = is_dense ? dense_size(outputs, inputs, num_taps, layout.element) : 0;
+  // Zeroes what no number is written to, in the threads that write later.
+  constexpr int64_t kZeros = 1 << 16;
+  const int64_t rest = floats - groups * size;
+  for_each_piece((rest + kZeros - 1) / kZeros, num_threads, [&](int64_t piece) {
+    std::fill_n(packed + groups * size + piece * kZeros, std::min(kZeros, rest - piece * kZeros), 0.0F);
+  });
   if (has_paired_rows(layout)) return pack_paired_rows(weight, bias, layout, packed);
-  if (is_by_lanes(layout.out_channels, layout.in_channels, groups))
-    return pack_by_lanes(weight, bias, layout, packed);
   if (layout.method == Method::kBf16x3)
     return pack_bf16x3(weight, bias, outputs, inputs, num_taps, num_threads, packed);
-  const int64_t size = dense_size(outputs, inputs, num_taps, layout.element);
+  if (!is_dense) return pack_by_lanes(weight, bias, layout, packed);
   if (has_tiles(layout.method))
     pack_winograd(weight, outputs, inputs, layout.method, layout.element, num_threads, packed + size);
-  pack_dense(weight, bias, layout, size, num_threads, packed);
+  const auto pack_panels = terms_of(layout.element) == 1 ? pack_dense<1> : pack_dense<2>;
+  pack_panels(weight, bias, layout, size, num_threads, packed);
 }
 
 void share_out(Work& work, double multiplications, int num_threads) {
