@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -234,6 +235,38 @@ def test_the_known_error_of_the_original_stands_in_for_float64(monkeypatch: pyte
     with pytest.raises(VerificationError, match="a call"):
         right.confirm(graph, graph.forward, (x * 3.001,), (x,), "a call", [Own(0.1, 0.5)])
     assert len(runs) == 1
+
+
+def test_the_known_error_of_a_part_stands_in_for_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A channel of small differences of large numbers: of the digits of float32, half are noise."""
+    runs: list[Any] = []
+    plain = right.float64_reference
+    monkeypatch.setattr(right, "float64_reference", lambda *args: runs.append(args) or plain(*args))
+    offset = torch.zeros(32)
+    offset[5] = 1e3
+
+    def cancelled(x: torch.Tensor) -> tuple[torch.Tensor]:
+        return ((x + offset) - offset,)
+
+    def wrong(x: torch.Tensor, error: float) -> tuple[torch.Tensor]:
+        y = x.clone()
+        y[:, 5] *= 1 + error
+        return (y,)
+
+    generator = torch.Generator().manual_seed(0)
+    known, x = (torch.randn(64, 32, generator=generator) for _ in range(2))
+    graph = traced(cancelled, x)
+    own = right.verify(graph, graph.forward, cancelled, (known,)).own
+    runs.clear()
+    right.confirm(graph, graph.forward, wrong(x, 0.0), (x,), "a call", own)
+    assert not runs
+    without_parts = [each._replace(parts=None) for each in own]
+    right.confirm(graph, graph.forward, wrong(x, 0.0), (x,), "a call", without_parts)
+    assert len(runs) == 1
+    for error, other in ((1e-3, x), (1e-4, x[:32])):  # too far; another shape, so that nothing is known
+        with contextlib.suppress(VerificationError):
+            right.confirm(graph, graph.forward, wrong(other, error), (other,), "a call", own)
+    assert len(runs) == 3
 
 
 def test_outputs_that_are_not_close_are_compared_in_float64() -> None:

@@ -27,10 +27,12 @@ class Own(NamedTuple):
     Attributes:
         rmse: root mean square error, as a fraction of max|y|.
         largest: maximum error, as a fraction of max|y|.
+        parts: of the output, with their errors; None if they are not known, as in another process.
     """
 
     rmse: float = 0.0
     largest: float = 0.0
+    parts: Local | None = None
 
 
 def compare_floats(
@@ -122,7 +124,7 @@ def compare_floats(
             todo=_TODO,
         )
     error = factor * of_new.rmse / rmse_limit if rmse_limit > 0 else 0.0
-    return error, Own(of_old.rmse / scale, of_old.largest / scale) if scale > 0 else Own()
+    return error, Own(of_old.rmse / scale, of_old.largest / scale, local) if scale > 0 else Own()
 
 
 def _unexplained(
@@ -172,6 +174,7 @@ def are_close(old: torch.Tensor, new: torch.Tensor, own: Own, work: torch.dtype 
     # The known error may come from other weights, with which the graph loses more: cap it, and use float64.
     known_rmse = min(own.rmse, _MOST_KNOWN * tolerance.rmse_floor)
     known_largest = min(own.largest, _MOST_KNOWN * tolerance.max_floor)
+    local.allow(own.parts, _MOST_KNOWN * tolerance.rmse_floor)
     return (
         difference.rmse <= max(tolerance.rmse_floor / 2, tolerance.rmse_factor * known_rmse) * scale
         and difference.largest <= max(tolerance.max_floor / 2, tolerance.max_factor * known_largest) * scale

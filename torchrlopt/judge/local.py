@@ -116,6 +116,7 @@ class Local:
         self._shape = shape
         self._reference, self._old, self._new = (Squares(shape, device) for _ in range(3))
         self._noise: Squares | None = None
+        self._known: tuple[Local, float] | None = None
 
     def add(self, place: Place, reference: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> None:
         """Add a block: the reference and both errors, all 0 for elements that are not compared."""
@@ -137,6 +138,19 @@ class Local:
         """
         self._reference.add(place, old.square())
         self._new.add(place, difference.square())
+
+    def allow(self, known: Local | None, most: float) -> None:
+        """Let parts err like the original, of which only the errors for other inputs are known.
+
+        A part's error is assumed to be the same share both of that part and of the whole output, whichever is
+        less: a part that happens to be near zero for one of the two inputs says nothing about the other.
+
+        Args:
+            known: for the other inputs; without effect if their output has another shape.
+            most: upper bound on the share of the part, as a root mean square.
+        """
+        if known is not None and known._shape == self._shape:
+            self._known = known, most**2
 
     def excess(self, tolerance: Tolerance) -> Excess | None:
         """Return the part that exceeds its limit by the largest factor; None if all are within theirs."""
@@ -161,14 +175,28 @@ class Local:
     def _parts(
         self,
     ) -> Iterator[tuple[tuple[int, ...], torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
-        for views in zip(*(each.views() for each in self._known()), strict=True):
+        if self._known is None:
+            yield from self._own_parts()
+            return
+        known, most = self._known
+        share = self._reference.total / known._reference.total if known._reference.total > 0 else 0.0
+        for own, other in zip(self._own_parts(), known._own_parts(), strict=True):
+            part, reference, _, new, noise = own
+            _, other_reference, old, *_ = other
+            of_part = (old / other_reference).nan_to_num(0.0).clamp(max=most) * reference
+            yield part, reference, torch.minimum(of_part, share * old), new, noise
+
+    def _own_parts(
+        self,
+    ) -> Iterator[tuple[tuple[int, ...], torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
+        for views in zip(*(each.views() for each in self._squares()), strict=True):
             (part, reference), (_, old), (_, new), (_, noise) = views
             yield part, reference, old, new, noise
         # zeros have no size class
-        reference, old, new, noise = (each.sizes[1:] for each in self._known())
+        reference, old, new, noise = (each.sizes[1:] for each in self._squares())
         yield (), reference, old, new, noise
 
-    def _known(self) -> tuple[Squares, Squares, Squares, Squares]:
+    def _squares(self) -> tuple[Squares, Squares, Squares, Squares]:
         return self._reference, self._old, self._new, self._noise or self._old
 
 

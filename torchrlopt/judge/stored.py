@@ -66,6 +66,6 @@ def errors_from(stored: Mapping[str, Any]) -> tuple[float, tuple[tuple[float, fl
     return error, own
 
 
-def errors_as_dict(error: float, own: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Return the dictionary that `errors_from` reads."""
-    return {"error": error, "own": [list(each) for each in own]}
+def errors_as_dict(error: float, own: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Return the dictionary that `errors_from` reads; what is known about parts of outputs is left out."""
+    return {"error": error, "own": [list(each[:2]) for each in own]}
