@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from torchrlopt.capture.job import jobs_of
 from torchrlopt.compile import attempt
-from torchrlopt.compile.contestant import Contestant
+from torchrlopt.compile.contestant import Contestant, lowered_from, written
 from torchrlopt.errors import VerificationError
 from torchrlopt.judge import right as check
 from torchrlopt.judge.local import Local
@@ -170,6 +170,19 @@ def attempted(
     attempt.attempt(
         contestant, Options(executor="eager", measure=False, cache=False, searcher="none"), Journal()
     )
+
+
+def test_what_is_packed_for_weights_with_noise_goes_before_the_users_are_packed() -> None:
+    """Two sets of packed weights at a time would be the peak of a first call."""
+    module = nn.Linear(64, 64).eval().requires_grad_(False)
+    module.bias.zero_()
+    (job,) = jobs_of(module, (torch.randn(64, 64),))
+    contestant = Contestant(job, job.traced.aten.forward, job.traced.own_inputs)
+    graph = job.program.graph
+    lowered = lowered_from(written(graph, job), graph, contestant, Options(executor="eager"))
+    contestant.check.verify(lowered, holds_for_all_weights=True, known=None)
+    assert lowered.num_evaluations == 2
+    assert len(lowered.cache._known) == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", FAULTS)

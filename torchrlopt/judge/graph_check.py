@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -92,9 +92,10 @@ class GraphCheck:
             fresh = random_inputs(given, self._static, self._seed)
             if not holds_for_all_weights:
                 fresh = [inputs[i] if i in self._static else x for i, x in enumerate(fresh)]
+            lent = _with_lent(candidate, {i: fresh[i] for i in self._static if fresh[i] is not given[i]})
             try:
                 known = self._standard(fresh, (holds_for_all_weights, is_reduced, False))
-                found = right.verify_against(known, candidate, fresh)
+                found = right.verify_against(known, lent, fresh)
             except UnsupportedError as error:  # such as rows that are indexed by another input's numbers
                 logger.debug("the check goes on with other inputs: %s", error)
                 continue
@@ -102,7 +103,7 @@ class GraphCheck:
             # On a GPU an out-of-range index, which may be computed from them, would end the program. A
             # foreign operator may take time or memory in proportion to their values.
             if extreme is not None and self._is_on_cpu and not _has_foreign_operators(self._aten):
-                self._verify_extreme(candidate, extreme, (holds_for_all_weights, is_reduced, True))
+                self._verify_extreme(lent, extreme, (holds_for_all_weights, is_reduced, True))
             return found
         return None
 
@@ -130,6 +131,17 @@ class GraphCheck:
         if has_numbers and not self._is_on_cpu:
             return None
         return reduced_inputs(self._aten, inputs, self._static)
+
+
+def _with_lent(candidate: right.Callee, weights: Mapping[int, torch.Tensor]) -> right.Callee:
+    """Let a candidate see other objects over the memory of some weights, which live no longer than this.
+
+    Whatever it has packed for them goes with them, before it packs the user's.
+    """
+    if not weights:
+        return candidate
+    lent = {at: weight.detach() for at, weight in weights.items()}
+    return lambda *args: candidate(*(lent.get(at, each) for at, each in enumerate(args)))
 
 
 def _has_foreign_operators(aten: torch.fx.GraphModule) -> bool:
