@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,8 @@ def trace(
         CaptureError: AOTAutograd cannot trace the graph. Exceptions of `compile_inference` pass unchanged.
     """
     raised: list[BaseException] = []
+    # Without tensors on a GPU there is nothing to change, and every call of PyTorch goes through a mode.
+    masks = DenseMasks() if torch.cuda.is_initialized() else nullcontext()
 
     def inference(aten: torch.fx.GraphModule, fakes: Sequence[Any]) -> Callable[..., Any]:
         try:
@@ -77,7 +80,7 @@ def trace(
                 without_dispatch_modes(),
                 without_python_dispatcher(),
                 torch.no_grad(),
-                pop_function_mode(),
+                pop_function_mode() if isinstance(masks, DenseMasks) else nullcontext(),
             ):
                 return compile_inference(aten, fakes) or boxed(aten, fakes)
         except BaseException as error:
@@ -95,7 +98,7 @@ def trace(
             inference_compiler=inference,
             decompositions=PARTS | KEPT | REARRANGED,
         )
-        with DenseMasks():
+        with masks:
             run: Callable[..., Any] = compiler(gm, example_inputs)
         return run
     except REQUESTS:
