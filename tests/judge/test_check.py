@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from torchrlopt.capture.sampling import random_inputs
 from torchrlopt.errors import UnsupportedError, VerificationError
 from torchrlopt.judge import right
 from torchrlopt.judge.floats import Own
+from torchrlopt.judge.stored import errors_as_dict, errors_from
 from torchrlopt.judge.tolerances import TOLERANCES
 
 
@@ -260,7 +262,11 @@ def test_the_known_error_of_a_part_stands_in_for_float64(monkeypatch: pytest.Mon
     runs.clear()
     right.confirm(graph, graph.forward, wrong(x, 0.0), (x,), "a call", own)
     assert not runs
-    without_parts = [each._replace(parts=None) for each in own]
+    stored = json.loads(json.dumps(errors_as_dict(1.0, own)))
+    right.confirm(graph, graph.forward, wrong(x, 0.0), (x,), "a call", errors_from(stored)[1])
+    assert not runs
+    stored["parts"][0]["old"][0][3] = -1.0
+    without_parts = errors_from(stored)[1]
     right.confirm(graph, graph.forward, wrong(x, 0.0), (x,), "a call", without_parts)
     assert len(runs) == 1
     for error, other in ((1e-3, x), (1e-4, x[:32])):  # too far; another shape, so that nothing is known

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,12 +28,12 @@ class Own(NamedTuple):
     Attributes:
         rmse: root mean square error, as a fraction of max|y|.
         largest: maximum error, as a fraction of max|y|.
-        parts: of the output, with their errors; None if they are not known, as in another process.
+        parts: of the output, with their errors, or as another process has stored them; None if not known.
     """
 
     rmse: float = 0.0
     largest: float = 0.0
-    parts: Local | None = None
+    parts: Local | Mapping[str, Any] | None = None
 
 
 def compare_floats(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -18,6 +19,9 @@ from torchrlopt.judge.tolerances import Tolerance
 
 _FEWEST = 3
 """Minimum number of elements per part: the error of one or two may be nearly 0 by chance."""
+
+_MOST_STORED = 1 << 12
+"""Maximum number of sums of an output that are stored: as text each takes some twenty bytes."""
 
 _NUM_SIZES = 1 << 10
 _SIZE_SHIFT = 53
@@ -60,6 +64,27 @@ class Squares:
             sums[kept] += squares.sum(dim, keepdim=True)
         if sizes is not None:
             self.sizes.index_add_(0, sizes.flatten(), squares.flatten())
+
+    def as_lists(self) -> list[list[float]]:
+        """Return the sums over rows and channels, rounded: the inverse of `put`."""
+        return [[float(f"{each:.3g}") for each in sums.flatten().tolist()] for sums in self._sums]
+
+    def put(self, lists: Sequence[Sequence[float]], total: float) -> None:
+        """Set the sums over rows and channels, and over all.
+
+        Raises:
+            RuntimeError, TypeError, ValueError: they are malformed, or of another shape.
+        """
+        for sums, values in zip(self._sums, lists, strict=True):
+            sums.copy_(torch.tensor(values, dtype=torch.float64).view(sums.shape))
+        self.total = float(total)
+        if not all(bool((sums.isfinite() & (sums >= 0)).all()) for sums in self._sums) or not self.total >= 0:
+            raise ValueError("no sums of squares")
+
+    @property
+    def num_sums(self) -> int:
+        """Number of the sums over rows and channels."""
+        return sum(sums.numel() for sums in self._sums)
 
     def views(self) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
         """Yield sums over rows, channels and so on, each with the dimensions that its parts extend along."""
@@ -139,18 +164,41 @@ class Local:
         self._reference.add(place, old.square())
         self._new.add(place, difference.square())
 
-    def allow(self, known: Local | None, most: float) -> None:
+    def allow(self, known: Local | Mapping[str, Any] | None, most: float) -> None:
         """Let parts err like the original, of which only the errors for other inputs are known.
 
         A part's error is assumed to be the same share both of that part and of the whole output, whichever is
         less: a part that happens to be near zero for one of the two inputs says nothing about the other.
 
         Args:
-            known: for the other inputs; without effect if their output has another shape.
+            known: for the other inputs, in this process or stored, see `as_dict`; without effect if it is of
+                an output of another shape.
             most: upper bound on the share of the part, as a root mean square.
         """
+        if isinstance(known, Mapping):
+            known = self._like(known)
         if known is not None and known._shape == self._shape:
             self._known = known, most**2
+
+    def as_dict(self) -> dict[str, Any] | None:
+        """Return reference and errors of the original as numbers and lists; None if there are too many."""
+        if self._reference.num_sums > _MOST_STORED:
+            return None
+        return {
+            "total": self._reference.total,
+            "reference": self._reference.as_lists(),
+            "old": self._old.as_lists(),
+        }
+
+    def _like(self, stored: Mapping[str, Any]) -> Local | None:
+        """Invert `as_dict` for an output of this shape; None if it is of another shape, or malformed."""
+        found = Local(self._shape, self._reference.sizes.device)
+        try:
+            found._reference.put(stored["reference"], stored["total"])
+            found._old.put(stored["old"], 0.0)
+        except (KeyError, RuntimeError, TypeError, ValueError):
+            return None
+        return found
 
     def excess(self, tolerance: Tolerance) -> Excess | None:
         """Return the part that exceeds its limit by the largest factor; None if all are within theirs."""

@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torchrlopt.judge.floats import Own
+from torchrlopt.judge.local import Local
 from torchrlopt.judge.policy import MAX_AGE_S, NOISY_MAX_AGE_S, NOISY_SPREAD
 from torchrlopt.report import Timing
 
@@ -52,20 +54,25 @@ def timing_from(stored: Mapping[str, Any] | None) -> Timing | None:
     return timing if holds(timing.taken_at, timing.spread, timing.is_calm) else None
 
 
-def errors_from(stored: Mapping[str, Any]) -> tuple[float, tuple[tuple[float, float], ...]]:
+def errors_from(stored: Mapping[str, Any]) -> tuple[float, tuple[Own, ...]]:
     """Return the numerical error of a stored check, and the original's own errors.
 
     Raises:
         KeyError, TypeError, ValueError: it is malformed.
     """
     error = float(stored["error"])
-    own = tuple((float(rmse), float(largest)) for rmse, largest in stored["own"])
-    for each in (error, *itertools.chain.from_iterable(own)):
+    numbers = [(float(rmse), float(largest)) for rmse, largest in stored["own"]]
+    for each in (error, *itertools.chain.from_iterable(numbers)):
         if not math.isfinite(each) or each < 0:
             raise ValueError(f"no error of a check: {each}")
-    return error, own
+    parts = stored.get("parts") or [None] * len(numbers)
+    return error, tuple(
+        Own(*each, found if isinstance(found, Mapping) else None)
+        for each, found in zip(numbers, parts, strict=True)
+    )
 
 
-def errors_as_dict(error: float, own: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Return the dictionary that `errors_from` reads; what is known about parts of outputs is left out."""
-    return {"error": error, "own": [list(each[:2]) for each in own]}
+def errors_as_dict(error: float, own: Sequence[Own]) -> dict[str, Any]:
+    """Return the dictionary that `errors_from` reads."""
+    parts = [each.parts.as_dict() if isinstance(each.parts, Local) else each.parts for each in own]
+    return {"error": error, "own": [list(each[:2]) for each in own], "parts": parts}

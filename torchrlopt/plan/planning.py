@@ -16,7 +16,6 @@ from torchrlopt import _C, executor_table, searcher_table
 from torchrlopt.errors import SearchError
 from torchrlopt.executors import registry
 from torchrlopt.judge import stored
-from torchrlopt.judge.floats import Own
 from torchrlopt.judge.graph_check import Verified
 from torchrlopt.judge.policy import Policy
 from torchrlopt.machine import device
@@ -305,7 +304,7 @@ def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: st
         verified = entry["verified"]
         if verified is not None:
             error, own = stored.errors_from(verified)
-            verified = Verified(error, tuple(Own(*each) for each in own), holds_for_all_weights=True)
+            verified = Verified(error, own, holds_for_all_weights=True)
         graph = search.replay(program.graph, library, plan)
     except (SearchError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         logger.debug("a stored plan does not fit: %s", error)
