@@ -135,6 +135,7 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
                     policy,
                     settle=row.needs_settling,
                     is_warm=options.verify,
+                    seen=contestant.check.seen if options.verify else None,
                 ).timing
         journal.add_timing(timing)
     is_known = planned.is_stored and verified is planned.verified and timing is planned.timing

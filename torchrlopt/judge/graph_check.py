@@ -12,6 +12,7 @@ from torchrlopt.capture.sampling import extreme_inputs, random_inputs, reduced_i
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.judge import right
 from torchrlopt.judge.floats import Own
+from torchrlopt.judge.timing import Sample, Stopwatch
 from torchrlopt.torch_private.operators import OpOverload
 
 logger = logging.getLogger("torchrlopt")
@@ -41,6 +42,10 @@ class GraphCheck:
         static: positions of the weights among them.
         device_type: of the device it runs on.
         seed: of random inputs.
+
+    Attributes:
+        seen: samples of the original and of the latest candidate on the user's inputs, for the timing; None
+            if the latest check was another.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class GraphCheck:
     ) -> None:
         self._aten, self._inputs, self._static = aten, inputs, static
         self._is_on_cpu, self._seed = device_type == "cpu", seed
+        self.seen: tuple[Sample, Sample] | None = None
         self._standards: dict[tuple[bool, bool, bool], right.Standard] = {}
 
     def verify(
@@ -70,6 +76,7 @@ class GraphCheck:
             VerificationError: the rewritten graph is wrong.
         """
         inputs = self._inputs()
+        self.seen = None
         if known is None:
             found = self._verify_random(candidate, inputs, holds_for_all_weights)
             if found is None:  # the model rejects random inputs: use the user's own
@@ -77,8 +84,11 @@ class GraphCheck:
             if not holds_for_all_weights:
                 return Verified(found.worst)
             known = Verified(found.worst, found.own, holds_for_all_weights=True)
-        new = right.run(candidate, inputs)
-        right.confirm(self._aten, self._aten.forward, new, inputs, "the user's weights and inputs", known.own)
+        original, rewritten = Stopwatch(self._aten.forward), Stopwatch(candidate)
+        new = right.run(rewritten, inputs)
+        right.confirm(self._aten, original, new, inputs, "the user's weights and inputs", known.own)
+        if original.sample is not None and rewritten.sample is not None:
+            self.seen = original.sample, rewritten.sample
         return known
 
     def _verify_random(
