@@ -137,6 +137,10 @@ class SearchError(RlOptError):
     """A searcher failed, or a stored plan could not be replayed."""
 
 
+class CacheError(RlOptError):
+    """A bundle of cache entries is missing, damaged, too large or of another format."""
+
+
 class EnvError(RlOptError):
     """An environment lacks a requested episode, graph, start or array."""
 

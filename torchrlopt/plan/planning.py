@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -73,6 +74,7 @@ class Planned:
         graph: the rewritten graph.
         graph_hash: hash of the graph before the plan.
         key: its key in the plan store; None with `cache=False`.
+        portable: key of the plan alone, which other machines may use.
         plan: the steps.
         timing: timing of the rewritten graph against the original, from this or an earlier process.
         verified: its numerical verification, from this or an earlier process.
@@ -86,6 +88,7 @@ class Planned:
     timing: Timing | None = None
     verified: Verified | None = None
     is_stored: bool = False
+    portable: str | None = None
 
     def remember(self, policy: Policy) -> None:
         """Add it to the plan store, unless it is complete there.
@@ -103,6 +106,7 @@ class Planned:
             "plan": self.plan.as_dict(),
             "timing": None if timing is None else dataclasses.asdict(timing),
             "verified": None if self.verified is None else stored.errors_as_dict(*self.verified[:2]),
+            "portable": self.portable,
         }
         plan_store().put(self.key, entry)
 
@@ -139,31 +143,38 @@ def make_plan(subject: Subject, options: Options, plans: Sequence[Mapping[str, A
         return found
     if options.plan is not None:
         return _given_plan(subject, library, cost, options.plan, options.search)
-    key = _key_of(subject, library, profile, options) if options.cache else None
-    if key is not None:
-        found = _stored_plan(program, library, subject.graph_hash, key)
+    key = portable = None
+    if options.cache:
+        key, portable = _keys_of(subject, library, profile, options)
+        found = _stored_plan(program, library, subject.graph_hash, key) or _portable_plan(
+            program, library, subject.graph_hash, portable, cost
+        )
     if found is None:
         plan = search_plan(program.graph, library, cost, with_budget_for(program.graph, options.search))
         found = Planned(search.replay(program.graph, library, plan), subject.graph_hash, key, plan)
-    return found
+    return dataclasses.replace(found, key=key, portable=portable)
 
 
-def _key_of(subject: Subject, library: _C.Library, profile: MachineProfile, options: Options) -> str:
-    """Return the plan store's key, made of everything that a plan depends on."""
-    return make_key(
-        {
-            "format": PLAN_FORMAT,
-            "graph": subject.graph_hash,
-            "content": subject.content,
-            "library": library.hash,
-            "options": options.search_key(),
-            "agent": searcher_table.module_of(options.search.searcher).digest(options.search),
-            "device": device.fingerprint(subject.device),
-            "prices": profile.digest,
-            "sizes": sorted(subject.sizes.items()),
-            "versions": versions([options.executor]),
-        }
-    )
+def _keys_of(
+    subject: Subject, library: _C.Library, profile: MachineProfile, options: Options
+) -> tuple[str, str]:
+    """Return the plan store's key, made of everything that a plan depends on, and that for other machines."""
+    search_digest = searcher_table.module_of(options.search.searcher).digest(options.search)
+    portable = {
+        "format": PLAN_FORMAT,
+        "graph": subject.graph_hash,
+        "content": subject.content,
+        "library": library.hash,
+        "options": options.search_key(),
+        "agent": search_digest,
+        "sizes": sorted(subject.sizes.items()),
+    }
+    here = {
+        "device": device.fingerprint(subject.device),
+        "prices": profile.digest,
+        "versions": versions([options.executor]),
+    }
+    return make_key(portable | here), make_key(portable | {"device": subject.device.type})
 
 
 def facts_of(subject: Subject, found: Planned, options: Options) -> Facts:
@@ -312,6 +323,17 @@ def _stored_plan(program: Program, library: _C.Library, graph_hash: str, key: st
     return Planned(graph, graph_hash, key, plan, timing, verified, is_stored=True)
 
 
+def _portable_plan(
+    program: Program, library: _C.Library, graph_hash: str, key: str, cost: _C.CostModel
+) -> Planned | None:
+    """Return a plan of another machine with the prices of this one; its verdicts do not hold here."""
+    found = _stored_plan(program, library, graph_hash, key)
+    if found is None:
+        return None
+    plan = _priced(program.graph, library, cost, found.plan)
+    return dataclasses.replace(found, plan=plan, timing=None, verified=None, is_stored=False)
+
+
 def versions(executors: Sequence[str]) -> dict[str, str]:
     """Return the versions that a verdict depends on: builds of torchrlopt and of the executors."""
     return {"torchrlopt": _installation()} | {name: registry.version(name) for name in executors}
@@ -319,11 +341,13 @@ def versions(executors: Sequence[str]) -> dict[str, str]:
 
 @functools.cache
 def _installation() -> str:
-    """Return a hash that changes whenever a file of the package does."""
-    folder = Path(__file__).parents[1]
-    files = sorted(path for end in ("py", "so", "txt") for path in folder.rglob(f"*.{end}"))
-    stats = [(str(path.relative_to(folder)), path.stat()) for path in files]
-    return make_key({name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats})
+    """Return a hash of the code that runs; equal for all installations of one build."""
+    folder, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(path for end in ("py", "so", "txt") for path in folder.rglob(f"*.{end}")):
+        if not path.name.startswith("_tools."):  # which never runs for users, and is the largest file
+            digest.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def opaque_operators(program: Program) -> tuple[str, ...]:

@@ -11,14 +11,17 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from torchrlopt.storage import bundle
 from torchrlopt.storage.checked_json import checksum, is_whole, parsed
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.storage.sqlite import MAX_ROW_BYTES, Database
 
+KIND = "plan"  # of these entries in a bundle
 MAX_BYTES = 64 * 2**20  # of all payloads; evicts the least recently used first
 MAX_ENTRIES = 10_000
 MAX_ENTRY_BYTES = MAX_ROW_BYTES - 2**12  # minus key, checksum and numbers
@@ -48,14 +51,24 @@ class Entry:
     """One entry of the store.
 
     Attributes:
+        key: its key.
         payload: the stored object.
         num_bytes: its size as text.
         used_at: time of the last put or get, in seconds since the epoch.
     """
 
+    key: str
     payload: Mapping[str, Any]
     num_bytes: int
     used_at: float
+
+
+class Merged(NamedTuple):
+    """How many entries of another store were added, replaced older ones, or were left out for those here."""
+
+    added: int
+    replaced: int
+    kept: int
 
 
 def make_key(parts: Mapping[str, Any]) -> str:
@@ -68,7 +81,7 @@ def make_key(parts: Mapping[str, Any]) -> str:
 
 
 class PlanStore:
-    """JSON objects by key, on disk if possible, else in memory.
+    """JSON objects by key, on disk if possible, else in memory; behind them, those of the user's bundle.
 
     Args:
         directory: directory of the database; created with mode 0700. None: `default_directory()`.
@@ -100,7 +113,7 @@ class PlanStore:
     def get(self, key: str) -> dict[str, Any] | None:
         """Return the object stored under `key`, or None if it is missing or damaged."""
         text = self._memory.get(key) or self._read(key)
-        return None if text is None else parsed(text)
+        return bundle.given_bundle().get(KIND, key) if text is None else parsed(text)
 
     def put(self, key: str, payload: Mapping[str, Any]) -> None:
         """Store `payload` (JSON-able) under `key`; never raises if the disk is not writable."""
@@ -110,15 +123,53 @@ class PlanStore:
             self._database.warn("an entry is too large to be stored", f"{size} bytes")
             return
         now = time.time()
-        row = (key, text, checksum(key, text), size, now)
 
         def insert(db: sqlite3.Connection) -> None:
-            db.execute("insert or replace into plans values (?, ?, ?, ?, ?)", row)
+            _insert(db, key, text, now)
             self._evict(db, now)
 
         self._memory.pop(key, None)
         if not self._database.write(insert):
             self._keep_in_memory(key, text)
+
+    def bundled(self) -> list[bundle.Entry]:
+        """Return what is on disk as entries of a bundle; each plan also under its key for other machines."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for entry in self.entries():  # the last used plan comes last
+            found[entry.key] = entry.payload
+            portable, plan = entry.payload.get("portable"), entry.payload.get("plan")
+            if isinstance(portable, str) and plan is not None:
+                found[portable] = {"plan": plan, "timing": None, "verified": None}
+        return [(KIND, key, payload) for key, payload in found.items()]
+
+    def merge(self, given: Iterable[tuple[str, Mapping[str, Any]]]) -> Merged | None:
+        """Add entries of another store in one transaction.
+
+        An entry that is here already stays, unless its verdicts were taken before those of the other one, or
+        it is damaged.
+
+        Args:
+            given: keys and payloads; what is too large is left out.
+
+        Returns:
+            What has changed; None if the disk is not writable: then nothing has.
+        """
+        texts = {key: json.dumps(dict(payload), allow_nan=False) for key, payload in given}
+        now, counts = time.time(), Counter[str]()
+
+        def add(db: sqlite3.Connection) -> None:
+            counts.clear()  # after damage, a transaction is repeated
+            for key, text in texts.items():
+                row = db.execute("select payload, digest from plans where key = ?", (key,)).fetchone()
+                if len(text.encode()) > MAX_ENTRY_BYTES or (row and not _is_newer(key, text, row, now)):
+                    counts["kept"] += 1
+                    continue
+                _insert(db, key, text, now)
+                counts["replaced" if row else "added"] += 1
+            self._evict(db, now)
+
+        is_done = self._database.write(add)
+        return Merged(counts["added"], counts["replaced"], counts["kept"]) if is_done else None
 
     def entries(self) -> list[Entry]:
         """Return all undamaged entries on disk, least recently used first."""
@@ -126,7 +177,7 @@ class PlanStore:
         for key, text, digest, used_at in self._database.rows(_ALL, (time.time(),)):
             payload = parsed(text) if is_whole(key, text, digest) else None
             if payload is not None:
-                found.append(Entry(payload, len(text.encode()), used_at))
+                found.append(Entry(key, payload, len(text.encode()), used_at))
         return found
 
     def clear(self) -> bool:
@@ -158,6 +209,24 @@ class PlanStore:
         while len(self._memory) > self.max_entries or _size(list(self._memory.values())) > self.max_bytes:
             oldest = next(iter(list(self._memory)), key)
             self._memory.pop(oldest, None)
+
+
+def _insert(db: sqlite3.Connection, key: str, text: str, now: float) -> None:
+    row = (key, text, checksum(key, text), len(text.encode()), now)
+    db.execute("insert or replace into plans values (?, ?, ?, ?, ?)", row)
+
+
+def _is_newer(key: str, text: str, row: tuple[Any, ...], now: float) -> bool:
+    """Whether an entry was measured after the one in a row of the table, or that is damaged."""
+    old = parsed(row[0]) if is_whole(key, *row) else None
+    return old is None or _taken_at(parsed(text) or {}, now) > _taken_at(old, now)
+
+
+def _taken_at(payload: Mapping[str, Any], now: float) -> float:
+    """Return when the latest verdict of an entry was taken; 0 if it has none, or one from the future."""
+    parts = [payload, *(each for each in payload.values() if isinstance(each, dict))]
+    times = [part.get(name) for part in parts for name in ("taken_at", "at")]
+    return max((each for each in times if isinstance(each, int | float) and 0 <= each <= now), default=0.0)
 
 
 def _size(texts: list[str]) -> int:

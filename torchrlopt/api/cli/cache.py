@@ -1,4 +1,4 @@
-"""`torchrlopt cache info | clear`: shows and clears the user's cache directory."""
+"""`torchrlopt cache ...`: shows and clears the user's cache directory; carries it to other machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from torchrlopt import executor_table
 from torchrlopt.api.cli.tables import two_columns
 from torchrlopt.errors import RlOptError
 from torchrlopt.machine.cost import ProfileStore
-from torchrlopt.plan.store import PlanStore
+from torchrlopt.plan.store import KIND, PlanStore
+from torchrlopt.storage.bundle import read_bundle, write_bundle
 from torchrlopt.storage.directory import default_directory
 
 app = typer.Typer(no_args_is_help=True, help="What is kept on disk between processes.")
@@ -57,6 +58,38 @@ def clear(
     if not is_done:
         raise RlOptError("a database cannot be changed", where=str(directory), todo="see the warning above")
     typer.echo(f"deleted {what}")
+
+
+@app.command("export")
+def export(path: Annotated[Path, typer.Argument(help="The bundle to write.")]) -> None:
+    """Write plans, verdicts, choices and prices to a bundle, for `import` or TORCHRLOPT_CACHE_BUNDLE.
+
+    Files that executors have built are left out: they are code.
+
+    Example: torchrlopt cache export model.bundle
+    """
+    directory = default_directory()
+    plans, profiles = PlanStore(directory), ProfileStore(directory)
+    count = write_bundle(path, [*plans.bundled(), *profiles.bundled()])
+    typer.echo(f"wrote {count} entries to {path}")
+
+
+@app.command("import")
+def import_(path: Annotated[Path, typer.Argument(help="A bundle that `export` wrote.")]) -> None:
+    """Add the entries of a bundle to the cache. Of two with one key, the one that was measured last stays.
+
+    Example: torchrlopt cache import model.bundle
+    """
+    directory, bundle = default_directory(), read_bundle(path)
+    plans = list(bundle.entries(KIND))  # all are read before anything is written
+    measured = ProfileStore(directory).merge(bundle)
+    merged = PlanStore(directory).merge(plans)
+    if measured is None or merged is None:
+        raise RlOptError("a database cannot be changed", where=str(directory), todo="see the warning above")
+    typer.echo(
+        f"added {merged.added} entries, replaced {merged.replaced} older ones, left out {merged.kept} that "
+        f"are no newer than those here; changed {measured[0]} prices, {measured[1]} probes"
+    )
 
 
 def look(directory: Path) -> dict[str, Any]:

@@ -16,12 +16,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from torchrlopt.storage.bundle import Bundle, Entry, given_bundle
 from torchrlopt.storage.checked_json import checksum, is_whole, parsed
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.storage.sqlite import Database
 
 _MAX_US = 1e9  # longer times are implausible
 _MAX_GRAPHS = 10**9  # upper bound of the weight of a price
+PRICES, PROBE = "prices", "probe"  # kinds of entries in a bundle
 MAX_PRICES = 200_000  # keeps the most recently measured
 
 # A new version of the format uses new tables next to these.
@@ -48,6 +50,19 @@ select device, executor, count(*), max(0.0, min(cast(min(measured_at) as real), 
 from prices_1 group by device, executor
 """
 _COLUMNS = "context, own, op, us, spread, warm_us, analytic_us, num_graphs"
+_DATED = f"{_COLUMNS}, measured_at"
+_PRICE = "into prices_1 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_PRICE_IF_NEWER = f"""
+insert {_PRICE} on conflict do update set own = excluded.own, op = excluded.op, us = excluded.us,
+    spread = excluded.spread, warm_us = excluded.warm_us, analytic_us = excluded.analytic_us,
+    num_graphs = excluded.num_graphs, measured_at = excluded.measured_at
+where excluded.measured_at > prices_1.measured_at
+"""
+_PROBE_IF_NEWER = """
+insert into probes_1 values (?, ?, ?, ?) on conflict do update set payload = excluded.payload,
+    digest = excluded.digest, measured_at = excluded.measured_at
+where excluded.measured_at > probes_1.measured_at
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +160,8 @@ class ProfileStore:
         """Return all undamaged prices of an executor on a device (fingerprint), by context key."""
         query = f"select {_COLUMNS} from prices_1 where device = ? and executor = ?"
         rows = self._database.rows(query, (device, executor))
+        if not rows:  # prices of two sources would be a third set, for which no plan is stored
+            rows = [row[:-1] for row in _rows_of(given_bundle().get(PRICES, f"{device} {executor}"))]
         found = {price.context: price for price in map(_parsed, rows) if price is not None}
         return found | self._memory.get((device, executor), {})
 
@@ -184,12 +201,7 @@ class ProfileStore:
         return _parsed(row) if row is not None else None
 
     def _write(self, db: sqlite3.Connection, device: str, executor: str, price: Price) -> None:
-        keys = (device, executor, _text(price.context), _text(price.own), price.op)
-        numbers = (price.us, price.spread, price.warm_us, price.analytic_us, price.num_graphs)
-        db.execute(
-            "insert or replace into prices_1 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*keys, *numbers, time.time()),
-        )
+        db.execute(f"insert or replace {_PRICE}", _row_of(device, executor, price, time.time()))
 
     def _evict(self, db: sqlite3.Connection) -> None:
         """Delete the oldest measurements beyond the limit."""
@@ -201,6 +213,7 @@ class ProfileStore:
         """Return the probe results for a device, or None if it has not run or the entry is damaged."""
         found = self._database.rows("select payload, digest from probes_1 where device = ?", (device,))
         probe = parsed(found[0][0]) if found and is_whole(device, *found[0]) else None
+        probe = probe or (given_bundle().get(PROBE, device) or {}).get("probe")
         return probe if _is_probe(probe) else None
 
     def put_probe(self, device: str, found: Mapping[str, Any]) -> None:
@@ -221,6 +234,49 @@ class ProfileStore:
         """Number of probed devices."""
         return len(self._database.rows("select device from probes_1"))
 
+    def bundled(self) -> list[Entry]:
+        """Return what is on disk as entries of a bundle, with the prices of an executor and device as one."""
+        prices: dict[str, list[Any]] = {}
+        for device, executor, *row in self._database.rows(f"select device, executor, {_DATED} from prices_1"):
+            if _parsed(tuple(row[:-1])) is not None and _is_time(row[-1]):
+                prices.setdefault(f"{device} {executor}", []).append(row)
+        found: list[Entry] = [(PRICES, key, {"rows": rows}) for key, rows in prices.items()]
+        for device, at in self._database.rows("select device, measured_at from probes_1"):
+            probe = self.probe(device)
+            if probe is not None and _is_time(at):
+                found.append((PROBE, str(device), {"probe": probe, "measured_at": at}))
+        return found
+
+    def merge(self, bundle: Bundle) -> tuple[int, int] | None:
+        """Add the prices and probes of a bundle, in one transaction; the newer of two measurements stays.
+
+        Returns:
+            How many prices and probes have changed; None if the disk is not writable: then nothing has.
+
+        Raises:
+            CacheError: the bundle is damaged.
+        """
+        now, counts = time.time(), [0, 0]
+        prices, probes = [], []
+        for key, payload in bundle.entries(PRICES):
+            device, _, executor = key.partition(" ")
+            for *row, at in _rows_of(payload):
+                price = _parsed(tuple(row))
+                if price is not None and _is_time(at, now):
+                    prices.append(_row_of(device, executor, price, at))
+        for device, payload in bundle.entries(PROBE):
+            probe, at = payload.get("probe"), payload.get("measured_at")
+            if _is_probe(probe) and _is_time(at, now):
+                text = json.dumps(probe, allow_nan=False)
+                probes.append((device, text, checksum(device, text), at))
+
+        def add(db: sqlite3.Connection) -> None:
+            counts[0] = db.executemany(_PRICE_IF_NEWER, prices).rowcount
+            counts[1] = db.executemany(_PROBE_IF_NEWER, probes).rowcount
+            self._evict(db)
+
+        return (max(0, counts[0]), max(0, counts[1])) if self._database.write(add) else None
+
     def clear(self) -> bool:
         """Delete all prices and probes; return False if the disk is not writable."""
         self._memory.clear()
@@ -231,6 +287,23 @@ def digest_of(prices: Iterable[Price]) -> str:
     """Return the SHA-256 (hexadecimal) of prices, independent of their order."""
     lines = sorted(f"{price.context} {price.us!r}" for price in prices)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _row_of(device: str, executor: str, price: Price, at: float) -> tuple[Any, ...]:
+    """Return the row of the database for a price."""
+    keys = (device, executor, _text(price.context), _text(price.own), price.op)
+    return (*keys, price.us, price.spread, price.warm_us, price.analytic_us, price.num_graphs, at)
+
+
+def _rows_of(payload: Mapping[str, Any] | None) -> list[tuple[Any, ...]]:
+    """Return the rows of prices of a bundle's entry, which may be malformed, with when each was measured."""
+    rows = (payload or {}).get("rows")
+    rows = rows if isinstance(rows, list) else []
+    return [tuple(row) for row in rows if isinstance(row, list) and len(row) == len(_DATED.split(", "))]
+
+
+def _is_time(value: Any, now: float = math.inf) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= now
 
 
 def _text(key: int) -> str:
