@@ -21,6 +21,7 @@ from torchrlopt.capture.fast_paths import PARTS, DenseMasks
 from torchrlopt.capture.trace import Traced
 from torchrlopt.capture.whole import REARRANGED, whole_operators
 from torchrlopt.errors import CaptureError, UnsupportedError
+from torchrlopt.torch_private.operators import is_composite
 from torchrlopt.torch_private.pytree import tree_leaves
 
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -62,7 +63,7 @@ def export(
     try:
         with torch.no_grad(), whole_operators(), DenseMasks():
             plain = torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
-            program = plain.run_decompositions(PARTS | KEPT | REARRANGED)
+            program = plain.run_decompositions(_composites() | PARTS | KEPT | REARRANGED)
     except Exception as error:  # of many types
         raise CaptureError(
             "torch.export refuses the model",
@@ -89,6 +90,16 @@ def export(
     specs = program.graph_signature.input_specs
     static = tuple(i for i, place in enumerate(kept) if specs[place].kind in _STATE)
     return Exported(program, Traced(graph, tuple(inputs), static, frozenset(), 0), kept)
+
+
+def _composites() -> dict[Any, Any]:
+    """Return the decompositions of all composite operators, which AOTAutograd applies and torch.export does not.
+
+    Attention stays whole: its parts depend on the device.
+    """
+    table = torch.export.default_decompositions().items()
+    whole = torch.ops.aten.scaled_dot_product_attention.default
+    return {each: parts for each, parts in table if is_composite(each) and each is not whole}
 
 
 def _is_write(kind: OutputKind) -> bool:
