@@ -7,13 +7,14 @@ import inspect
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from torchrlopt import executor_table
 from torchrlopt.api.optimised import Optimised
 from torchrlopt.errors import ModelFormatError, UnsupportedError, VerificationError
+from torchrlopt.options import Numerics
 from torchrlopt.report import Journal, Report, Status
 from torchrlopt.storage.files import write_whole
 from torchrlopt.torch_private.pytree import tree_leaves, tree_map
@@ -21,7 +22,7 @@ from torchrlopt.torch_private.tensors import marked_dims
 from torchrlopt.warning_filter import ignored_warnings
 
 _SAVEABLE = ("eager", "inductor")
-_REPORT = "torchrlopt_report.json"
+_REPORT, _NUMERICS = "torchrlopt_report.json", "torchrlopt_numerics.txt"
 
 
 def save(
@@ -33,7 +34,7 @@ def save(
     """Save the rewritten model: PyTorch's own operators, and the current weights.
 
     The file is an ExportedProgram. Loading it, by `load` or by `torch.export.load`, needs neither the model's
-    code nor this package; it does not include packed and fused kernels of the executor.
+    code nor this package; kernels of the executor are not in it, but chosen by `load`.
 
     Args:
         optimised: made by `optimise`; compiled for the example inputs if it is not yet.
@@ -95,11 +96,11 @@ def save(
         exported, done.plans if is_pytorch or runner.options.plan is not None else (), options, journal
     )
     report = journal.report(Status("rewritten", weight_sets=1, checked_sets=int(options.verify)))
-    write_whole(Path(path).absolute(), _packed(program, report))
+    write_whole(Path(path).absolute(), _packed(program, report, options.numerics))
     return report
 
 
-def _packed(program: torch.export.ExportedProgram, report: Report) -> bytes:
+def _packed(program: torch.export.ExportedProgram, report: Report, numerics: Numerics) -> bytes:
     """Return the contents of the file, after checking that the weights are read back unchanged.
 
     Raises:
@@ -108,7 +109,7 @@ def _packed(program: torch.export.ExportedProgram, report: Report) -> bytes:
     file = io.BytesIO()
     # torch warns about every weight that is transposed; the check below covers those too.
     with ignored_warnings("No complete tensor found"):
-        torch.export.save(program, file, extra_files={_REPORT: report.to_json()})
+        torch.export.save(program, file, extra_files={_REPORT: report.to_json(), _NUMERICS: numerics})
     file.seek(0)
     again = torch.export.load(file).state_dict
     for name, tensor in program.state_dict.items():
@@ -117,11 +118,19 @@ def _packed(program: torch.export.ExportedProgram, report: Report) -> bytes:
     return file.getvalue()
 
 
-def load(path: str | Path) -> torch.nn.Module:
+def load(path: str | Path, *, kernels: bool = True) -> torch.nn.Module:
     """Load a module written by `save`. Needs no search and none of the model's code.
+
+    The module is that of torch.export. On the CPU its calls run in the executor `eager`, with weights packed
+    for this processor, and the first call of each kind of inputs is compared with the plain program. Calls
+    that PyTorch traces, compiles or differentiates run the plain program.
 
     It uses `torch.export.load`, and is no safer than that, which uses pickle: do not load untrusted files.
     `save` puts only tensors into a pickle.
+
+    Args:
+        path: the file.
+        kernels: whether to use kernels; if not, the module runs PyTorch's operators one by one.
 
     Raises:
         ModelFormatError: there is no such file, or it is not one of torch.export's.
@@ -129,7 +138,7 @@ def load(path: str | Path) -> torch.nn.Module:
     if not Path(path).is_file():  # torch would log a traceback first
         expected = "what torchrlopt.save wrote"
         raise ModelFormatError("the file cannot be loaded: there is none", where=str(path), expected=expected)
-    extra = {_REPORT: ""}
+    extra = {_NUMERICS: ""}
     try:
         program = torch.export.load(Path(path), extra_files=extra)
     except Exception as error:  # of many types
@@ -139,7 +148,17 @@ def load(path: str | Path) -> torch.nn.Module:
             expected="what torchrlopt.save wrote",
             got=f"{type(error).__name__}: {error}",
         ) from error
-    return program.module()
+    module = program.module()
+    numerics: Any = _text(extra[_NUMERICS])
+    if kernels and numerics in get_args(Numerics):
+        from torchrlopt.api.loaded import use_kernels  # heavy
+
+        use_kernels(program, module, numerics)
+    return module
+
+
+def _text(given: str | bytes) -> str:
+    return given.decode(errors="replace") if isinstance(given, bytes) else given
 
 
 def _saveable(report: Report, named: str) -> Report:

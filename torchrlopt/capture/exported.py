@@ -24,7 +24,8 @@ from torchrlopt.errors import CaptureError, UnsupportedError
 from torchrlopt.torch_private.operators import is_composite
 from torchrlopt.torch_private.pytree import tree_leaves
 
-_STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+"""Kinds of inputs that are the same in every call."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +78,7 @@ def export(
             "the model writes to its own state or to its inputs",
             got=f"writes to {', '.join(map(str, written))}",
         )
-    graph, kept = _reduced(program)
+    graph, kept = reduced(program)
     reason = reason_to_leave_alone(graph)
     if reason is not None:
         raise UnsupportedError(reason)
@@ -88,12 +89,12 @@ def export(
             "an input of the exported graph is no tensor", got=[type(v).__name__ for v in inputs]
         )
     specs = program.graph_signature.input_specs
-    static = tuple(i for i, place in enumerate(kept) if specs[place].kind in _STATE)
+    static = tuple(i for i, place in enumerate(kept) if specs[place].kind in STATE)
     return Exported(program, Traced(graph, tuple(inputs), static, frozenset(), 0), kept)
 
 
 def _composites() -> dict[Any, Any]:
-    """Return the decompositions of all composite operators, which AOTAutograd applies and torch.export does not.
+    """Return the decompositions of composite operators: AOTAutograd applies all, torch.export none.
 
     Attention stays whole: its parts depend on the device.
     """
@@ -106,7 +107,7 @@ def _is_write(kind: OutputKind) -> bool:
     return kind is not OutputKind.USER_OUTPUT
 
 
-def _reduced(program: ExportedProgram) -> tuple[torch.fx.GraphModule, tuple[int, ...]]:
+def reduced(program: ExportedProgram) -> tuple[torch.fx.GraphModule, tuple[int, ...]]:
     """Return the graph without unread inputs and constant outputs, and the positions of the kept inputs."""
     module = copy.deepcopy(program.graph_module)
     kept = []
@@ -126,6 +127,6 @@ def _values(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, 
     leaves = iter(tree_leaves((tuple(args), dict(kwargs))))
     held = {**program.constants, **program.state_dict}
     return [
-        held[str(spec.target)] if spec.kind in _STATE else next(leaves)
+        held[str(spec.target)] if spec.kind in STATE else next(leaves)
         for spec in program.graph_signature.input_specs
     ]

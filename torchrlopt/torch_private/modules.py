@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+
+import torch
 from torch import nn
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.nn.modules.module import _has_any_global_hook
@@ -14,6 +17,11 @@ def has_hooks(model: nn.Module) -> bool:
     return _has_any_global_hook() or any(
         module._forward_hooks or module._forward_pre_hooks for module in model.modules()
     )
+
+
+def buffers_of(module: nn.Module) -> MutableMapping[str, torch.Tensor | None]:
+    """Return the buffers that the module itself holds, as they are at any time; `nn.Module` looks longer."""
+    return module._buffers
 
 
 def is_compiled_in_place(model: nn.Module) -> bool:

@@ -1,0 +1,133 @@
+"""Runs a loaded program with the kernels of the eager executor, chosen and packed where it is loaded.
+
+A saved program holds PyTorch's operators only, since packed weights depend on the processor. The first call
+of each kind of inputs runs both forms and compares them, so that a call is right, and that what the program
+refuses is refused.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from torchrlopt.api.gradients import is_differentiated
+from torchrlopt.capture.exported import STATE, reduced
+from torchrlopt.compile.fallback import warn_of
+from torchrlopt.errors import UnsupportedError, WeightsError
+from torchrlopt.executors.eager.executor import assemble
+from torchrlopt.judge import right
+from torchrlopt.options import LoweringOptions, Numerics
+from torchrlopt.torch_private.modes import is_traced, without_dispatch_modes
+from torchrlopt.torch_private.modules import buffers_of
+from torchrlopt.torch_private.pytree import tree_flatten, tree_leaves, tree_unflatten
+
+_MOST_KINDS = 1000
+"""Kinds of inputs for which calls have been compared; calls of further ones run the plain program."""
+
+
+def use_kernels(program: ExportedProgram, module: torch.nn.Module, numerics: Numerics) -> None:
+    """Let calls of a program's module run with kernels, if that is possible; warn if an attempt fails.
+
+    Args:
+        program: made by `save`.
+        module: of the program; calls that are recorded, traced or differentiated still run it as it is.
+        numerics: what counts as equal.
+    """
+    values = (node.meta.get("val") for node in program.graph.nodes)
+    tensors = [leaf for leaf in tree_leaves(list(values)) if isinstance(leaf, torch.Tensor)]
+    if any(each.device.type != "cpu" for each in tensors):
+        return
+    try:
+        module.forward = _Calls(program, module, numerics)
+    except Exception as error:  # noqa: BLE001  # of any stage: the program runs as it is
+        warn_of(error)
+
+
+class _Calls:
+    """The calls of a loaded program.
+
+    Args:
+        program: the program.
+        module: holds its state, and is the plain form.
+        numerics: what counts as equal.
+    """
+
+    def __init__(self, program: ExportedProgram, module: torch.nn.Module, numerics: Numerics) -> None:
+        self._plain: Callable[..., Any] = module.forward
+        self._aten, kept = reduced(program)
+        specs = program.graph_signature.input_specs
+        user = [place for place, spec in enumerate(specs) if spec.kind is InputKind.USER_INPUT]
+        # Each input of the graph is a buffer, by name, or a leaf of the arguments, by number.
+        self._sources = [
+            str(specs[place].target) if specs[place].kind in STATE else user.index(place) for place in kept
+        ]
+        self._held: Mapping[str, Any] = buffers_of(module)
+        missing = [each for each in self._sources if isinstance(each, str) and each not in self._held]
+        if missing:
+            raise UnsupportedError(
+                "a program's state is not in buffers of its module", got=", ".join(missing)
+            )
+        lowered, _ = reduced(program)
+        names = [str(node.target) for node in lowered.graph.find_nodes(op="placeholder")]
+        static = {name for name, each in zip(names, self._sources, strict=True) if isinstance(each, str)}
+        with without_dispatch_modes():
+            self._lowered = assemble(lowered, static, LoweringOptions(numerics=numerics))
+        (output,) = program.graph.find_nodes(op="output")
+        self._results: Sequence[Any] = output.args[0]
+        self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
+        self._known: set[Any] = set()
+        self._is_off = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute what the program computes."""
+        if self._is_off or torch.compiler.is_compiling() or is_traced() or is_differentiated(args, kwargs):
+            return self._plain(*args, **kwargs)
+        leaves, spec = tree_flatten((args, kwargs))
+        kind = tuple(map(_kind_of, leaves))
+        is_known = kind in self._known
+        if spec != self._in_spec or (None in kind) or (not is_known and len(self._known) >= _MOST_KINDS):
+            return self._plain(*args, **kwargs)
+        expected = None if is_known else self._plain(*args, **kwargs)  # raises what the program raises
+        try:
+            inputs = [self._held[each] if isinstance(each, str) else leaves[each] for each in self._sources]
+            with torch.no_grad():
+                new = self._lowered(*inputs)
+            if not is_known:
+                self._confirm(expected, new, inputs)
+                self._known.add(kind)
+                return expected
+        except Exception as error:  # noqa: BLE001  # as in every call of ours, the plain program runs
+            warn_of(error)
+            self._is_off = not isinstance(error, WeightsError)
+            return self._plain(*args, **kwargs) if is_known else expected
+        tensors = iter(new)
+        flat = [next(tensors) if isinstance(each, fx.Node) else each for each in self._results]
+        return tree_unflatten(flat, self._out_spec)
+
+    @property
+    def __code__(self) -> types.CodeType:
+        """The code of a call, which torch.compile looks up."""
+        return type(self).__call__.__code__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Vanish from copies of the module: they are modules of torch.fx that run the plain program."""
+        return type(None), ()
+
+    def _confirm(self, expected: Any, new: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """Compare the outputs of both forms; raises VerificationError if they differ."""
+        leaves = tree_leaves(expected)
+        old = [leaf for leaf, each in zip(leaves, self._results, strict=True) if isinstance(each, fx.Node)]
+        right.confirm(self._aten, lambda *_: old, new, inputs, "the first call of a loaded program")
+
+
+def _kind_of(leaf: Any) -> Any:
+    """Return what the code of a call depends on; None for what only the plain program takes."""
+    if type(leaf) is torch.Tensor:
+        return leaf.shape, leaf.stride(), leaf.dtype, leaf.device
+    return (type(leaf), leaf) if isinstance(leaf, bool | int | float | str) else None
