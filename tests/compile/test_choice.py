@@ -274,6 +274,36 @@ def test_what_won_once_and_wins_no_more_is_not_the_end() -> None:
     assert chosen(inductor=0.5).run == "inductor"
 
 
+@pytest.mark.hides_errors
+def test_where_what_lost_once_wins_now_all_are_tried() -> None:
+    auto = Options(executor="auto")
+
+    def chosen(**after_ms: float) -> Any:
+        return fastest(gains(**after_ms), lambda *_: Timing(1.0, 0.9, 0.1, 0.0, 3), auto, "turns")
+
+    with pytest.raises(LoweringError):
+        chosen()
+    assert chosen(eager=3.0, inductor=4.0).run is None
+    assert chosen(eager=1.9, inductor=0.5).run == "inductor"
+    assert chosen(eager=1.0, inductor=0.5).run == "inductor", "that is stored"
+
+
+@pytest.mark.hides_errors
+def test_a_choice_that_is_contradicted_is_made_anew() -> None:
+    auto, corrected = Options(executor="auto"), list[Timing]()
+
+    def chosen(**after_ms: float) -> Attempt:
+        attempt = lambda *args: dataclasses.replace(gains(**after_ms)(*args), correct=corrected.append)  # noqa: E731
+        return fastest(attempt, lambda *_: Timing(1.0, 1.0, 0.0, 0.0, 3), auto, "turns")
+
+    found = chosen(eager=1.0, inductor=1.8)
+    assert found.correct is not None
+    assert chosen(eager=1.9, inductor=0.5).run == "eager"
+    found.correct(Timing(1.0, 2.0, -1.0, 0.0, 9))
+    assert [timing.gain for timing in corrected] == [-1.0]
+    assert chosen(eager=1.9, inductor=0.5).run == "inductor"
+
+
 def interrupted_at(position: int) -> Any:
     """Attempts of which one is interrupted; each is faster than the one before."""
     calls: list[Options] = []

@@ -13,8 +13,7 @@ from torch.testing import assert_close
 
 from tests.e2e.models import QUICK, Branches, build
 from torchrlopt import optimise
-from torchrlopt.api import trial
-from torchrlopt.judge import timing
+from torchrlopt.judge import own_calls, timing
 from torchrlopt.judge.policy import Policy
 from torchrlopt.judge.timing import Sample
 from torchrlopt.report import Timing
@@ -55,7 +54,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch, runs: list[int]) -> Clock:
     made = Clock(runs)
     monkeypatch.setattr(timing, "measure", lambda *_, **__: made.graph)
-    monkeypatch.setattr(trial, "timed", made.timed)
+    monkeypatch.setattr(own_calls, "timed", made.timed)
     return made
 
 
@@ -114,7 +113,7 @@ def test_where_nothing_is_to_be_decided_no_call_is_timed(
 
 
 def test_calls_of_other_kinds_end_the_trial(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "_MOST_OTHERS", 2)
+    monkeypatch.setattr(own_calls, "_MOST_OTHERS", 2)
     fast, other = optimise(build(Printing), X, **TIMED), torch.randn(64, 16)
     fast(X)
     for _ in range(2):
@@ -146,7 +145,7 @@ def test_one_call_is_timed_at_a_time(clock: Clock, monkeypatch: pytest.MonkeyPat
         thread.join(60)
         return plain(call, arguments)
 
-    monkeypatch.setattr(trial, "timed", timed)
+    monkeypatch.setattr(own_calls, "timed", timed)
     found = fast(X)
     assert len(clock.asked) == 1
     assert_close(inside[0], found, rtol=1e-4, atol=1e-5)
@@ -154,7 +153,7 @@ def test_one_call_is_timed_at_a_time(clock: Clock, monkeypatch: pytest.MonkeyPat
 
 def test_a_call_that_compiles_is_no_sample() -> None:
     graphs = [0]
-    tried = trial.Trial("kind", 1, Policy(limit_ms=1000.0))
+    tried = own_calls.Trial("kind", 1, Policy(limit_ms=1000.0))
 
     def compiled() -> str:
         graphs[0] += graphs[0] < 2

@@ -41,7 +41,7 @@ def given_times(monkeypatch: pytest.MonkeyPatch) -> None:
         now_s += found.ms / 1e3
         return found
 
-    monkeypatch.setattr(timing, "_sample", sample)
+    monkeypatch.setattr(timing, "sample_of", sample)
     monkeypatch.setattr(timing.time, "perf_counter", lambda: now_s)
 
 

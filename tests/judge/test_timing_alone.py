@@ -34,7 +34,7 @@ def test_what_holds_the_only_thread_up_is_not_its_time(
     monkeypatch: pytest.MonkeyPatch, num_threads: int, is_calm: bool, ms: float
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
-    sample = timing._sample(HeldUp(monkeypatch, 50, 2), list, 1, False)
+    sample = timing.sample_of(HeldUp(monkeypatch, 50, 2), list, 1, False)
     assert sample.is_calm == is_calm
     assert sample.ms == ms
 
@@ -56,7 +56,7 @@ def test_a_wait_that_is_longer_than_the_call_tells_nothing(monkeypatch: pytest.M
         call._told_ns += 10**9
         return real()
 
-    sample = timing._sample(longer, list, 1, False)
+    sample = timing.sample_of(longer, list, 1, False)
     assert not sample.is_calm
     assert sample.ms == 52.0
 
@@ -72,7 +72,7 @@ def test_a_wait_outside_of_the_call_is_not_subtracted_from_it(monkeypatch: pytes
         return call._told_ns
 
     monkeypatch.setattr(contention, "own_waited_ns", reading)
-    sample = timing._sample(call, list, 1, False)
+    sample = timing.sample_of(call, list, 1, False)
     assert not sample.is_calm
     assert sample.ms == 9.0
 
@@ -81,4 +81,4 @@ def test_no_sample_is_below_the_processor_time_of_its_thread(monkeypatch: pytest
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     spent = iter((0, 9 * 10**6))
     monkeypatch.setattr(timing.time, "thread_time_ns", lambda: next(spent))
-    assert timing._sample(HeldUp(monkeypatch, 6, 5), list, 1, False).ms == 9.0
+    assert timing.sample_of(HeldUp(monkeypatch, 6, 5), list, 1, False).ms == 9.0

@@ -31,8 +31,8 @@ CLEAR = Timing(before_ms=2.0, after_ms=1.0, gain=0.5, spread=0.01, num_rounds=9)
     ("age_s", "spread", "wanted"),
     [
         (0.0, 0.01, True),
-        (6 * DAY_S, 0.01, True),
-        (8 * DAY_S, 0.01, False),
+        (89 * DAY_S, 0.01, True),
+        (91 * DAY_S, 0.01, False),
         (600.0, 0.3, True),  # not again in every process while the noise lasts
         (2 * 3600.0, 0.3, False),
         (-600.0, 0.01, False),  # the clock was put back: nobody knows how old it is
@@ -47,6 +47,26 @@ def test_a_verdict_holds_until_it_is_old(age_s: float, spread: Any, wanted: bool
     assert stored.holds(time.time() - age_s, spread) == wanted
 
 
+@pytest.mark.parametrize(
+    ("stored_gain", "new_gain", "spread", "wanted"),
+    [
+        (0.3, 0.28, 0.01, False),
+        (0.3, 0.25, 0.01, False),  # other data in the caches
+        (0.3, 0.15, 0.01, True),
+        (0.3, -0.1, 0.01, True),
+        (0.3, -0.1, 0.5, False),  # within the spreads
+        (0.05, -0.01, 0.01, True),  # the opposite
+        (-0.5, 0.2, 0.01, True),
+        (-0.5, -0.45, 0.01, False),
+    ],
+)
+def test_a_verdict_is_contradicted_beyond_the_spreads(
+    stored_gain: float, new_gain: float, spread: float, wanted: bool
+) -> None:
+    old, new = (Timing(1.0, 1 - gain, gain, spread, 16) for gain in (stored_gain, new_gain))
+    assert Policy().is_contradicted(old, new) == wanted
+
+
 def test_a_verdict_of_a_busy_machine_is_taken_again_soon() -> None:
     for age_s, wanted in ((600.0, True), (2 * 3600.0, False)):
         assert stored.holds(time.time() - age_s, 0.01, is_calm=False) == wanted
@@ -57,7 +77,7 @@ def test_a_verdict_of_a_busy_machine_is_taken_again_soon() -> None:
 def test_a_timing_comes_back_as_it_was_stored() -> None:
     assert stored.timing_from(dataclasses.asdict(CLEAR)) == CLEAR
     assert stored.timing_from(None) is None
-    old = dataclasses.replace(CLEAR, taken_at=time.time() - 8 * DAY_S)
+    old = dataclasses.replace(CLEAR, taken_at=time.time() - 91 * DAY_S)
     assert stored.timing_from(dataclasses.asdict(old)) is None
 
 

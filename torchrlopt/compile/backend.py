@@ -24,6 +24,7 @@ from torchrlopt.compile.attempt import Attempt, attempt, folder_of, not_faster
 from torchrlopt.compile.choice import choose
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.contestant import Contestant
+from torchrlopt.compile.early_calls import checked_by_calls
 from torchrlopt.compile.fallback import keep_original, warn_of, warn_without_gain
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.compile.own_weights import are_fixed
@@ -187,8 +188,46 @@ def compile_graph(
     log_report(report)
     record(report)
     is_rewritten = run is not None and this.status.kept == "rewritten"
+    if is_rewritten and run is not None and _is_to_be_checked(this, example_inputs, model):
+        run = _checked_by_calls(gm.forward, run, this)
     this.found = this.compiled = this.traced = None  # AOTAutograd may keep us alive, but not unused builds
     return run if run is not None and is_rewritten else gm.forward
+
+
+def _is_to_be_checked(this: _Compilation, example_inputs: Sequence[Any], model: str | None) -> bool:
+    """Whether the first calls check the verdict: an earlier process took it, and no other timing follows.
+
+    Calls of varying sizes are not compared with each other, and released weights are slow to read.
+    """
+    found, lowering, policy = this.found, this.options.lowering, Policy.of(this.options.timing)
+    if found is None or found.correct is None or found.timing is None or lowering.release_weights:
+        return False
+    if any(isinstance(each, torch.SymInt) for each in example_inputs):
+        return False
+    saved_ms = found.timing.before_ms - found.timing.after_ms
+    # If they do not decide, an optimised model's calls are timed as a whole.
+    return model is None or policy.is_decided_without_guards(found.timing.before_ms, saved_ms)
+
+
+def _checked_by_calls(
+    original: Callable[..., Any], run: Callable[..., Any], this: _Compilation
+) -> Callable[..., Any]:
+    """Return a callable whose first calls check the stored verdict, and correct it if it was wrong."""
+    assert this.found is not None, "it has a verdict"
+    stored, correct, status = this.found.timing, this.found.correct, this.status
+    policy = Policy.of(this.options.timing)
+    assert stored is not None, "it was timed"
+    assert correct is not None, "by an earlier process"
+
+    def end(found: faster.Verdict) -> bool:
+        if not policy.is_contradicted(stored, found.timing):
+            return False
+        correct(found.timing)
+        if not found.is_faster:
+            status.keep_original(f"calls contradict a stored verdict: {not_faster(found.timing, policy)}")
+        return not found.is_faster
+
+    return checked_by_calls(original, run, policy, end)
 
 
 def _remember(this: _Compilation, report: Report) -> None:

@@ -37,7 +37,7 @@ from torchrlopt.options import Options
 from torchrlopt.plan.planning import given_plan, plan_store, versions
 from torchrlopt.plan.runtime_prediction import predicted_winners, price_ratio
 from torchrlopt.plan.store import make_key
-from torchrlopt.report import Choice, Journal
+from torchrlopt.report import Choice, Journal, Timing
 from torchrlopt.substitutions import load_library
 
 logger = logging.getLogger("torchrlopt")
@@ -334,9 +334,8 @@ def fastest(contest: Contest, variants: Sequence[Options], key: str | None) -> A
                     continue
                 if todo or len(contest.choices) > 1:
                     gc.collect()  # reference cycles keep the losing graph alive, with its packed weights
-                if has_won and contest.best is None:  # the stored winner does not win any more
+                if remembered and has_won != (contest.best is not None):  # it is not as it was stored
                     todo, remembered = deque(each for each in variants if each not in remembered), []
-                    has_won = False
         except KeyboardInterrupt:
             if contest.best is None:
                 raise
@@ -345,7 +344,15 @@ def fastest(contest: Contest, variants: Sequence[Options], key: str | None) -> A
     found = contest.end()
     if key is not None and not remembered and is_whole and contest.has_times:
         _remember(key, found)
+    if key is not None and found.correct is not None:
+        found = dataclasses.replace(found, correct=functools.partial(_correct, key, found.correct))
     return found
+
+
+def _correct(key: str, correct: Callable[[Timing], None], timing: Timing) -> None:
+    """Store another timing of the winner, and let the next process choose anew."""
+    correct(timing)
+    plan_store().put(key, {})
 
 
 def all_variants(options: Options, where: torch.device) -> list[Options]:

@@ -67,6 +67,19 @@ class Policy:
             return "not clearly faster", f"gain {timing.gain:.3f}, noise {noise_of(timing):.3f}"
         return "not faster", f"gain {timing.gain:.3f}, min_gain {self.min_gain:g}"
 
+    def is_contradicted(self, stored: Timing, new: Timing) -> bool:
+        """Whether a new timing contradicts a stored one by more than the spreads of both.
+
+        It does if it says the opposite, or another gain altogether: a program's own calls find other data in
+        the caches than calls that were made for timing, so somewhat different gains are no contradiction.
+        """
+        noise = noise_of(new)
+        if self.is_faster(stored) and new.gain + noise < self.min_gain:
+            return True
+        if not self.is_faster(stored) and self.is_faster(new):
+            return True
+        return abs(new.gain - stored.gain) > noise + noise_of(stored) + _OTHER
+
     def is_near_threshold(self, timing: Timing) -> bool:
         """Whether noise alone may have decided, so that another timing may say the opposite."""
         return abs(timing.gain - self.min_gain) <= noise_of(timing)
@@ -96,6 +109,9 @@ samples: they multiply the full range of plain times, not an interquartile range
 
 _FEW_DISTURBED = 4
 
+_OTHER = 0.1
+"""Gains that differ by more than this, besides noise, are other verdicts: 1.3x is not 1.5x."""
+
 
 def noise_of(timing: Timing) -> float:
     """The gain that noise alone may have produced: nothing is decided on less."""
@@ -108,8 +124,9 @@ def noise_of(timing: Timing) -> float:
     return timing.spread * 2 * _SPREADS.get(timing.num_rounds, 2 / math.sqrt(timing.num_rounds))
 
 
-MAX_AGE_S = 7 * 86_400.0
-"""A stored verdict expires after a week: drivers, load and temperature change the result."""
+MAX_AGE_S = 90 * 86_400.0
+"""A stored verdict expires after three months, the life of an image that it is part of: drivers, load and
+temperature change the result, but then the first calls of a process contradict it."""
 
 NOISY_SPREAD = 0.1
 """Above this spread the next verdict may be the opposite."""

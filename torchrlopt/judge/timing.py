@@ -128,17 +128,17 @@ def measure(
         if not is_warm:
             after(*inputs())  # warm-up: evaluates expressions over these weights
         block_ms = _SETTLED_MS if settle else _BLOCK_MS
-        first = _sample(before, inputs, 1, cuda)
+        first = sample_of(before, inputs, 1, cuda)
         rough_ms = first.ms
         if rough_ms < block_ms:  # else each call is timed by itself, however long the other takes
-            rough_ms = max(rough_ms, _sample(after, inputs, 1, cuda).ms)
+            rough_ms = max(rough_ms, sample_of(after, inputs, 1, cuda).ms)
         repeats = max(1, min(50, int(block_ms / max(rough_ms, 1e-3))))
         if first.ms >= block_ms and is_warm and not settle:  # the first call is a valid sample
             if seen is not None and min(seen[0].ms, seen[1].ms) >= _LONG_MS:
                 samples[0].append(seen[0])
                 samples[1].append(seen[1])
             samples[0].append(first)
-            samples[1].append(_sample(after, inputs, 1, cuda))
+            samples[1].append(sample_of(after, inputs, 1, cuda))
         for number in range(len(samples[0]), _MOST_ROUNDS):
             if is_over(samples, (time.perf_counter() - start) * 1e3 / limit_ms, min_gain):
                 break
@@ -146,8 +146,8 @@ def measure(
                 if settle:
                     time.sleep(_REST_S)
                     if rough_ms < _LONG_MS:
-                        _sample((before, after)[which], inputs, 1, cuda)
-                samples[which].append(_sample((before, after)[which], inputs, repeats, cuda))
+                        sample_of((before, after)[which], inputs, 1, cuda)
+                samples[which].append(sample_of((before, after)[which], inputs, repeats, cuda))
     return verdict(samples, min_gain)
 
 
@@ -248,7 +248,7 @@ def _plain_sign(times: _Times, min_gain: float) -> int:
     return -1 if min(after) - max(before) > needed else 0
 
 
-def _sample(call: Callee, inputs: Callable[[], Sequence[Any]], repeats: int, cuda: bool) -> Sample:
+def sample_of(call: Callee, inputs: Callable[[], Sequence[Any]], repeats: int, cuda: bool) -> Sample:
     """Time one call as the mean over `repeats` calls; with one thread, its waits are subtracted.
 
     Never below the processor time that this thread spent in the calls.

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-MAX_AGE_S = 7 * 86_400.0
+MAX_AGE_S = 90 * 86_400.0
 """The same as for timing verdicts (`judge/stored.py`). A retry costs a process that may be lost."""
 
 _MOST = 4096  # that a process remembers; the oldest are dropped first
