@@ -1,4 +1,4 @@
-"""Call costs: first calls, overhead beyond the executor in later calls, tokens of text, and many threads.
+"""Call costs: first calls, overhead in later calls, tokens of text, many threads, and the clock itself.
 
 `python -m baselines.calls --help`.
 """
@@ -18,12 +18,12 @@ import typer
 from baselines.models import NAMES
 from baselines.peers.case import OURS, Case
 from baselines.peers.registry import installed_peers
-from baselines.shared import cold_call, overhead, terminal, text_generation
+from baselines.shared import clock, cold_call, overhead, terminal, text_generation
 from baselines.shared.arguments import CsvFile, Rounds, choose, numbers, one
 from baselines.shared.rounds import Contestant, Runner, alternated, started
 from baselines.shared.tables import Results, in_order, of, rich
 
-PARTS = ("first", "overhead", "decode", "threads")
+PARTS = ("first", "overhead", "decode", "threads", "clock")
 _CONCURRENT = ("eager", "onnxruntime", "openvino", OURS)
 _USUAL_WAYS = ("eager", cold_call.BASE, "default", cold_call.STORED)
 _TIMEOUT_S = 900.0
@@ -46,6 +46,8 @@ def main(
     calls: Annotated[int, typer.Option(min=20, help="Of overhead: calls of each way.")] = 600,
     texts: Annotated[str, typer.Option(help=f"Of decode: of {', '.join(text_generation.MODELS)}.")] = "all",
     tokens: Annotated[int, typer.Option(min=2, help="Of decode: tokens of each generation.")] = 64,
+    spins: Annotated[int, typer.Option(min=1, help="Of clock: samples.")] = 10_000,
+    neighbours: Annotated[int, typer.Option(min=0, help="Of clock: processes that disturb it.")] = 4,
     dtype: Annotated[str, typer.Option(help="Of decode: float32 or bfloat16.")] = "float32",
     callers: Annotated[str, typer.Option(help="Of threads: numbers of Python threads that call.")] = "1,2,4",
     seconds: Annotated[float, typer.Option(min=0.01, help="Of threads: length of a round.")] = 1.0,
@@ -66,6 +68,9 @@ def main(
 
     decode: greedy generation, each way in a separate process. The clock starts at the first token. Every way
     has to produce eager PyTorch's tokens.
+
+    clock: spins of known processor time, timed as the judge times calls. None may be too low: a graph would
+    seem faster than it is.
 
     Example: python -m baselines.calls --parts overhead --subjects 10,squeezenet1_1 --csv calls.csv
     """
@@ -92,6 +97,13 @@ def main(
         for model in named:
             for number in numbers(callers, int, "number of callers", 1, 1024):
                 concurrent(model, number, seconds, rounds, results)
+    if "clock" in chosen:
+        found = clock.spins(spins, neighbours)
+        values = {"too low": sum(each < clock.TOO_LOW for each in found), "lowest": min(found)}
+        values |= {"median": float(np.median(found)), "highest": max(found)}
+        for metric, value in values.items():
+            results.add("spin", "judge", metric, value, "", setting=f"{neighbours} neighbours, {spins} spins")
+        results.save()
     for title, table in tables(results.frame).items():
         if len(table):
             console.print(rich(title, table))
@@ -232,6 +244,7 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "Calls in one thread, microseconds, the least (beyond the executor)": overhead_table(frame),
         "Milliseconds for a token, medians, and the speed-up over eager PyTorch": decode_table(frame),
         "Calls per second of all callers, medians, and the ratio to eager PyTorch": concurrent_table(frame),
+        "Samples of spins, as multiples of their processor time": clock_table(frame),
     }
 
 
@@ -302,6 +315,13 @@ def concurrent_table(frame: pd.DataFrame) -> pd.DataFrame:
         for peer, ratios in rates.drop(columns="eager").div(rates["eager"], axis=0).items():
             shown[peer] += " (" + ratios.map("{:.2f}x".format) + ")"
     return shown.reset_index()
+def clock_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per run: how many samples were too low, and how far they spread."""
+    own = of(frame, model="spin")
+    if own.empty:
+        return pd.DataFrame()
+    wide = own.pivot_table(index="setting", columns="metric", values="value", sort=False)
+    return _shown(wide, {name: (name, "{:.4g}") for name in in_order(own.metric)})
 
 
 def _shown(wide: pd.DataFrame, columns: dict[str, tuple[str, str]]) -> pd.DataFrame:

@@ -81,9 +81,10 @@ def test_calls(tmp_path: Path) -> None:
     run(
         "calls", "--models", "ensemble_mlp", "--ways", "aot_eager,default", "--subjects", "10",
         "--calls", "40", "--texts", "llama_2m", "--tokens", "4", "--callers", "2", "--seconds", "0.1",
-        "--rounds", "1", "--csv", str(file),
+        "--spins", "50", "--rounds", "1", "--csv", str(file),
     )  # fmt: skip
     frame = rows(file, "calls")
+    assert of(frame, metric="too low").value.tolist() == [0.0]
     assert of(frame, metric="first call, processor").peer.tolist() == ["aot_eager", "default"]
     assert (of(frame, metric="first call").value > 0).all()
     calls, beyond = (

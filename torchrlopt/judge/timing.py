@@ -248,7 +248,9 @@ def _plain_sign(times: _Times, min_gain: float) -> int:
     return -1 if min(after) - max(before) > needed else 0
 
 
-def sample_of(call: Callee, inputs: Callable[[], Sequence[Any]], repeats: int, cuda: bool) -> Sample:
+def sample_of(
+    call: Callable[..., Any], inputs: Callable[[], Sequence[Any]], repeats: int, cuda: bool
+) -> Sample:
     """Time one call as the mean over `repeats` calls; with one thread, its waits are subtracted.
 
     Never below the processor time that this thread spent in the calls.
