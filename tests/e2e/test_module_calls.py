@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -149,37 +148,6 @@ def test_methods_meet_the_optimised_forward(runs: list[int]) -> None:
     assert len(runs) == 5, "a call of the model inside its forward is part of one graph"
     model.twice(X)
     assert len(runs) == 5, "the original runs as it did"
-
-
-def small_gpt2() -> Any:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    sizes = {"vocab_size": 64, "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 32}
-    return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
-
-
-def small_llama() -> Any:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 32}
-    heads = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
-    return LlamaForCausalLM(LlamaConfig(**sizes, **heads, bos_token_id=0, eos_token_id=0))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("made", [small_gpt2, small_llama])
-def test_generate_of_transformers_runs_optimised(made: Callable[[], Any], runs: list[int]) -> None:
-    pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    model = made().eval()
-    prompt = torch.randint(1, 64, (2, 5))
-    settings: dict[str, Any] = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
-    wanted = model.generate(prompt, **settings)
-    fast: Any = optimise(model, **QUICK)
-    got = fast.generate(prompt, **settings)
-    assert torch.equal(got, wanted)
-    assert len(runs) == got.shape[1] - prompt.shape[1], "one for each token"
-    assert any(report.kept == "rewritten" for report in fast.reports)
 
 
 def test_inference_mode_and_defaults_of_torch() -> None:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _MOST_KEYS = 1000
 _MOST_CHANGES = 2
 """How often code is compiled anew for a changed model before Dynamo's guards keep one code for each state."""
+_ARGUMENTS = r"L\['(args|kwargs)'\]"
+"""Where Dynamo finds the arguments of a call."""
 _NO_GRAPH = "Dynamo found no graph in the call, TORCH_LOGS=graph_breaks says why"
 
 
@@ -455,7 +457,7 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
         return original.forward(*args, **kwargs)
 
     from torchrlopt.capture.trace import isolated  # heavy
-    from torchrlopt.torch_private.dynamo import compiled, forget_backend  # heavy
+    from torchrlopt.torch_private.dynamo import compiled, forget_backend, varying_sizes  # heavy
 
     own = isolated(forward)
     code = weakref.ref(own.__code__)
@@ -477,7 +479,20 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
         # as it is.
         return runner._gate.entered()
 
-    return compiled(own, rlopt, kept, admission)
+    call, let_sizes_vary = compiled(own, rlopt, kept, admission), varying_sizes(_ARGUMENTS)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not has_unknown_objects(args, kwargs):
+            return call(*args, **kwargs)
+        # An object that is passed on from call to call, such as a cache, holds more in each. Dynamo would
+        # compile anew for a second size of each input; by then it had compiled for the first size in vain.
+        end = let_sizes_vary()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            end()
+
+    return run
 
 
 def _for_weights(weights: Weights) -> AbstractContextManager[Any]:

@@ -110,6 +110,23 @@ def weights_as_attributes() -> AbstractContextManager[Any]:
     return patch
 
 
+def varying_sizes(sources: str) -> Callable[[], Callable[[], None]]:
+    """Return a function after which inputs may have any size where code of this thread is compiled.
+
+    That function returns another one, which ends this. Unlike `torch.compile(dynamic=True)`, numbers stay
+    constants until they vary: substitutions do not know an epsilon that is an input. Nor do sizes that are
+    equal by chance, such as those of a batch and of its heads, have to stay equal. `config.patch` would take
+    several times as long, in every call.
+
+    Args:
+        sources: a regular expression for the inputs, in Dynamo's notation.
+    """
+    patcher: Callable[[], Callable[[], None]] = torch.compiler.config._make_closure_patcher(
+        dynamic_sources=sources
+    )
+    return patcher
+
+
 def guard_identity(source: Any) -> None:
     """Install a Dynamo guard on the identity of the object at a source. Call it inside a backend."""
     install_guard(source.make_guard(GuardBuilder.ID_MATCH))
