@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.e2e.models import QUICK, build
+from tests.e2e.models import QUICK, Branches, build, close
 from tests.e2e.warm import Rich, Warm, X, expect_equal
 from torchrlopt import optimise
 
@@ -128,3 +128,17 @@ def test_threads_that_call_while_another_changes_the_model() -> None:
     for caller in callers:
         caller.join()
     assert not wrong
+
+
+def test_kinds_of_calls_beyond_the_limit_run_the_original(runs: list[int]) -> None:
+    model = build(Branches)
+    fast: Any = optimise(model, **QUICK)
+    with torch._dynamo.config.patch(recompile_limit=2):
+        fast(torch.randn(5, 16))
+        assert fast.report.notes == ()
+        for shape in ((7, 16), (2, 3, 16), (4, 16)):
+            x = torch.randn(shape)
+            close(fast(x), model(x).detach())
+        assert len(fast.reports) == 2
+        assert len(runs) == 3, "all but the one of three dimensions"
+        assert any("compiled 2 times" in note for note in fast.report.notes)

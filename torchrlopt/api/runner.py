@@ -44,6 +44,10 @@ _MOST_CHANGES = 2
 """How often code is compiled anew for a changed model before Dynamo's guards keep one code for each state."""
 _ARGUMENTS = r"L\['(args|kwargs)'\]"
 """Where Dynamo finds the arguments of a call."""
+_AT_LIMIT = (
+    "compiled {} times, for as many kinds of calls: those of other kinds run the original from now on "
+    "(torch._dynamo.config.recompile_limit)"
+)
 _NO_GRAPH = "Dynamo found no graph in the call, TORCH_LOGS=graph_breaks says why"
 
 
@@ -79,6 +83,7 @@ class Runner:
         from torchrlopt.api.model_state import ModelState  # heavy: the core
 
         self.reports: list[Report] = []
+        self._num_codes = 0
         kind = type(self.original)
         self._forward, self._code = kind.forward, inspect.getattr_static(kind, "forward")
         self._is_fresh = True
@@ -143,7 +148,12 @@ class Runner:
         if not self.reports:
             reason = "no graph has been compiled so far" if self._is_fresh else _NO_GRAPH
             return self._report(Status(fallback_reason=reason), num_graphs=0)
-        return Report.merged(self.reports)
+        merged = Report.merged(self.reports)
+        from torchrlopt.torch_private.dynamo import recompile_limit  # heavy
+
+        if self._num_codes < recompile_limit():
+            return merged
+        return dataclasses.replace(merged, notes=(*merged.notes, _AT_LIMIT.format(self._num_codes)))
 
     def _report(self, status: Status, num_graphs: int = 1) -> Report:
         """Report on a call that was never compiled."""
@@ -426,6 +436,7 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
         runner._varied.add(any(isinstance(each, torch.SymInt) for each in example_inputs))
         runner._first_call.note(aot.only_computes(own_code), example_inputs)
         read, is_start = others(gm, example_inputs, name), aot.is_start_of(own_code)
+        runner._num_codes += is_start
         if is_start:
             runner._reads_elsewhere |= may_be_elsewhere(read)
         else:  # the code of a later graph uses other names for the model's parts

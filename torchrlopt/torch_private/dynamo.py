@@ -127,6 +127,12 @@ def varying_sizes(sources: str) -> Callable[[], Callable[[], None]]:
     return patcher
 
 
+def recompile_limit() -> int:
+    """Return how many codes Dynamo keeps for one function; calls that need another one are not compiled."""
+    limit: int = torch._dynamo.config.recompile_limit
+    return limit
+
+
 def guard_identity(source: Any) -> None:
     """Install a Dynamo guard on the identity of the object at a source. Call it inside a backend."""
     install_guard(source.make_guard(GuardBuilder.ID_MATCH))

@@ -75,6 +75,7 @@ WHERE_MISSING = {
     "torch._dynamo.OptimizedModule": _IMPORT,
     "torch._dynamo.backends.common.aot_autograd": _IMPORT,
     "torch._dynamo.config.patch": "with weights='frozen' the first call raises AttributeError",
+    "torch._dynamo.config.recompile_limit": "the report of an optimised module raises AttributeError",
     "torch._dynamo.convert_frame.CatchErrorsWrapper": _IMPORT,
     "torch._dynamo.convert_frame.compile_lock": _IMPORT,
     "torch._dynamo.eval_frame.cached_backends": _IMPORT,
