@@ -21,6 +21,7 @@ from torchrlopt.capture.job import Job, capture_traced, read_captured
 from torchrlopt.capture.trace import Traced, trace
 from torchrlopt.compile.artefacts import log_report
 from torchrlopt.compile.attempt import Attempt, attempt, folder_of, not_faster
+from torchrlopt.compile.by_size import BySize
 from torchrlopt.compile.choice import choose
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.contestant import Contestant
@@ -187,11 +188,34 @@ def compile_graph(
     _remember(this, report)
     log_report(report)
     record(report)
-    is_rewritten = run is not None and this.status.kept == "rewritten"
-    if is_rewritten and run is not None and _is_to_be_checked(this, example_inputs, model):
-        run = _checked_by_calls(gm.forward, run, this)
+    chosen = gm.forward
+    if run is not None and this.status.kept == "rewritten":
+        if _is_to_be_checked(this, example_inputs, model):
+            chosen = _checked_by_calls(gm.forward, run, this)
+        else:
+            chosen = _by_size(gm, example_inputs, run, this)
     this.found = this.compiled = this.traced = None  # AOTAutograd may keep us alive, but not unused builds
-    return run if run is not None and is_rewritten else gm.forward
+    return chosen
+
+
+def _by_size(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], run: Callable[..., Any], this: _Compilation
+) -> Callable[..., Any]:
+    """Wrap a rewritten graph to run only for sizes for which it is faster, if sizes vary."""
+    sizes = [at for at, each in enumerate(example_inputs) if isinstance(each, torch.SymInt)]
+    options, traced, compiled = this.options, this.traced, this.compiled
+    assert traced is not None, "it was traced, or there were no rewritten graph"
+    assert compiled is not None, "it runs"
+    # The original would read released weights back from their files.
+    if not sizes or not options.timing.measure or options.lowering.release_weights:
+        return run
+    mutated = [at - traced.num_lifted for at in traced.mutated]
+    settle = registry.row(this.report().executor).needs_settling
+    policy = Policy.of(options.timing)
+    wrapped = BySize(run, forward_of(gm), compiled, sizes, mutated, policy, settle, options.on_error)
+    if this.known is None:  # else the sizes may be others
+        wrapped.know(traced.inputs[traced.num_lifted :])
+    return wrapped
 
 
 def _is_to_be_checked(this: _Compilation, example_inputs: Sequence[Any], model: str | None) -> bool:

@@ -42,6 +42,8 @@ class Compiled:
         lowered: the rewritten graph; None once a call has failed.
         status: as above.
         report: of the compilation, once that is finished.
+        is_faster_for: whether it is faster than the original, by sizes, see `by_size`; set by calls.
+        is_compared_next: whether the next call compares its outputs with the original's.
     """
 
     _boxed_call = True
@@ -59,6 +61,8 @@ class Compiled:
         self.lowered: Lowered | None = lowered
         self.status = status
         self.report: Report | None = None
+        self.is_faster_for: dict[tuple[int, ...], bool] = {}
+        self.is_compared_next = False
         self._aten = aten
         self._on_error = on_error
         self._verify = verify
@@ -85,6 +89,9 @@ class Compiled:
                 outputs = lowered(*args)
                 if _evaluations(lowered) != self._evaluations:
                     self._note_weights(lowered, args, outputs)
+                if self.is_compared_next:
+                    self.is_compared_next = False
+                    self._compare(lowered, args, outputs, "a call of other sizes")
             except Exception as error:
                 if self._on_error == "raise":
                     self._note(error, args)
@@ -117,25 +124,27 @@ class Compiled:
             self.status.weight_sets = now
             is_due = self._verify and before.bit_length() != now.bit_length()
         if is_due:
-            self._compare(lowered, args, outputs)
+            self.status.checked_sets += self._compare(lowered, args, outputs, "a call with new weights")
 
-    def _compare(self, lowered: Lowered, args: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def _compare(self, lowered: Lowered, args: Sequence[Any], outputs: Sequence[Any], what: str) -> bool:
         """Compare with the original; if that fails, retry, unless another thread writes to the weights."""
         try:
-            self._confirm(outputs, args)
+            return self._confirm(outputs, args, what)
         except VerificationError:
             before = _versions(args)
             try:
-                self._confirm(lowered(*args), args)
+                return self._confirm(lowered(*args), args, what)
             except VerificationError:
                 if _versions(args) == before:  # else another thread is changing them
                     raise
+                return False
 
-    def _confirm(self, outputs: Sequence[Any], args: Sequence[Any]) -> None:
-        """Compare and count; no verdict if the original cannot be run, for example for lack of memory."""
+    def _confirm(self, outputs: Sequence[Any], args: Sequence[Any], what: str) -> bool:
+        """Compare; False if the original cannot be run, for example for lack of memory."""
         with contextlib.suppress(UnsupportedError):
-            right.confirm(self._aten, self._aten.forward, outputs, args, "a call with new weights")
-            self.status.checked_sets += 1
+            right.confirm(self._aten, self._aten.forward, outputs, args, what)
+            return True
+        return False
 
 
 def _versions(args: Sequence[Any]) -> list[int]:

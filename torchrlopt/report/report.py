@@ -64,6 +64,7 @@ class Status:
         weight_sets: sets of weights that the rewritten graph has seen: the first ones, and those after a
             change, if it evaluates expressions over weights.
         checked_sets: those of them for which its outputs were compared with the original's.
+        by_size: which graph runs for calls of other sizes than the first, if sizes vary, with both times.
         repro: the reproduction of the failure that led to the original, see `Report.dump_repro`.
     """
 
@@ -71,11 +72,18 @@ class Status:
     fallback_reason: str | None = None
     weight_sets: int = 0
     checked_sets: int = 0
+    by_size: list[str] = dataclasses.field(default_factory=list)
     repro: Repro | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def keep_original(self, reason: str) -> None:
         """Run the original from now on."""
         self.kept, self.fallback_reason = "original", reason
+
+    def note_sizes(self, num_bits: Iterable[int], timing: Timing, is_faster: bool) -> None:
+        """Record which graph runs for sizes of so many bits."""
+        largest = " x ".join(dict.fromkeys(str((1 << bits) - 1) for bits in num_bits))
+        kept = "rewritten" if is_faster else "original"
+        self.by_size.append(f"up to {largest}: {kept}, {timing.before_ms:.3f} -> {timing.after_ms:.3f} ms")
 
 
 def _merged(default: Any, merge: Callable[[list[Any]], Any], **options: bool) -> Any:
@@ -348,6 +356,7 @@ class Report:
             rows.append(("held", self._held))
         if self.opaque:
             rows.append(("left alone", ", ".join(self.opaque)))
+        rows.extend(("sizes", text) for text in self.status.by_size)
         rows.extend(("note", note) for note in self.notes)
         rows.append(("phases", ", ".join(f"{name} {ms:.0f} ms" for name, ms in self.phases_ms.items())))
         return rows
@@ -408,6 +417,7 @@ def _merged_status(each: Sequence[Status]) -> Status:
         fallback_reason="; ".join(reasons) or None,
         weight_sets=sum(one.weight_sets for one in each),
         checked_sets=sum(one.checked_sets for one in each),
+        by_size=[text for one in each for text in one.by_size],
         repro=next((one.repro for one in each if one.repro is not None), None),
     )
 

@@ -121,9 +121,8 @@ def varying_sizes(sources: str) -> Callable[[], Callable[[], None]]:
     Args:
         sources: a regular expression for the inputs, in Dynamo's notation.
     """
-    patcher: Callable[[], Callable[[], None]] = torch.compiler.config._make_closure_patcher(
-        dynamic_sources=sources
-    )
+    config: Any = torch.compiler.config  # a module of another class
+    patcher: Callable[[], Callable[[], None]] = config._make_closure_patcher(dynamic_sources=sources)
     return patcher
 
 

@@ -93,9 +93,9 @@ WHERE_MISSING = {
     "torch._dynamo.variables.base.AttributeMutationNew": _IMPORT,
     "torch._dynamo.variables.base.ValueMutationNew": _IMPORT,
     "torch._guards.TracingContext": _IMPORT,
-    "torch.compiler.config._make_closure_patcher": _CALL,
     "._torchdynamo_orig_backend": "the first call of an optimised module raises AttributeError",
     "._dynamo_source": "weights count as unknown: with weights='frozen' they are checked all the same",
+    "._make_closure_patcher": _CALL,
     # inductor.py
     "torch._inductor": "the executor 'inductor' cannot be imported; the others work",
     "torch._inductor.codecache.PyCodeCache": "the executor 'inductor' cannot be imported; the others work",
