@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+optimize, optimize_onnx = optimise, optimise_onnx
+
 __all__ = [
     "Explanation",
     "Options",
@@ -33,6 +35,8 @@ __all__ = [
     "load_plan",
     "optimise",
     "optimise_onnx",
+    "optimize",
+    "optimize_onnx",
     "reports",
     "save",
 ]

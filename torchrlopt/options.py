@@ -16,7 +16,7 @@ import os
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from torchrlopt import executor_table, searcher_table
 from torchrlopt.errors import OptionsError
@@ -26,6 +26,15 @@ Numerics = Literal["real", "strict"]
 Prices = Literal["measured", "typical"]
 OnError = Literal["fallback", "raise"]
 WhileCompiling = Literal["wait", "original"]
+
+MODES: dict[str | None, dict[str, Any]] = {
+    None: {},
+    "default": {},
+    "reduce-overhead": {"cuda_graphs": True},
+    "max-autotune": {"executor": "auto", "cuda_graphs": True},
+    "max-autotune-no-cudagraphs": {"executor": "auto"},
+}
+"""The options that torch.compile's modes imply; an option that is given overrides its mode."""
 
 MAX_BUDGET_MS = 86_400_000
 _DAY_S = 86_400
@@ -309,6 +318,41 @@ class Options(_Common):
         return {name: value for name, value in self.as_dict().items() if name in names}
 
 
+class OptionsDict(TypedDict, total=False):
+    """The options by name, for type checkers and editors; `Options` says what they mean."""
+
+    executor: str
+    plan: str | None
+    verify: bool
+    mode: str | None
+    numerics: Numerics
+    on_error: OnError
+    cache: bool
+    searcher: str
+    budget_ms: float
+    budget_steps: int
+    beam_width: int
+    alpha: float
+    seed: int
+    prices: Prices
+    agent: str | None
+    measure: bool
+    measure_ms: float
+    min_gain: float
+    measure_plans: int
+    autotune_s: float
+    weights: Weights
+    release_weights: bool
+    executor_options: dict[str, Any] | None
+    cuda_graphs: bool
+    save_dir: str | None
+    repro_dir: str | None
+    search: Mapping[str, Any] | SearchOptions
+    timing: Mapping[str, Any] | TimingOptions
+    lowering: Mapping[str, Any] | LoweringOptions
+    debug: Mapping[str, Any] | DebugOptions
+
+
 _GROUPS: dict[str, type[_Group]] = {
     "search": SearchOptions,
     "timing": TimingOptions,
@@ -340,12 +384,18 @@ def flat_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         given: values by name; a group is a mapping of such values, or its dataclass, whose defaults give way.
+            "mode" is one of `MODES`.
 
     Raises:
         OptionsError: a name is unknown, or an option has two values.
     """
+    mode = given.get("mode")
+    if mode is not None:
+        _one_of([each for each in MODES if each], "mode", mode)
     found: dict[str, Any] = {}
     for name, value in given.items():
+        if name == "mode":
+            continue
         if name in _GROUPS and isinstance(value, _GROUPS[name]):
             value = {each: getattr(value, each) for each in _NAMES[_GROUPS[name]]}
             value = {each: inside for each, inside in value.items() if inside != _DEFAULTS[each]}
@@ -369,7 +419,7 @@ def flat_options(given: Mapping[str, Any]) -> dict[str, Any]:
             if each in found and found[each] != inner[each]:
                 raise OptionsError(f"option {each} is given twice", got=f"{found[each]!r}, {inner[each]!r}")
             found[each] = inner[each]
-    return found
+    return {**MODES[mode], **found}
 
 
 _HINTS: dict[type[_Group], dict[str, Any]] = {}

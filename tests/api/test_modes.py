@@ -46,6 +46,7 @@ def test_modes_of_torch_compile() -> None:
         ("max-autotune", {"cuda_graphs": False}, ("auto", False)),
         ("max-autotune", {"lowering": {"cuda_graphs": False}}, ("auto", False)),
         ("reduce-overhead", {"executor": "inductor"}, ("inductor", True)),
+        (None, {"mode": "max-autotune"}, ("auto", True)),
     ],
 )
 def test_what_modes_stand_for(
@@ -58,3 +59,11 @@ def test_what_modes_stand_for(
     assert (chosen.executor, chosen.lowering.cuda_graphs) == expected
     assert chosen.lowering.on("cuda") == chosen.lowering
     assert not chosen.lowering.on("cpu").cuda_graphs
+
+
+def test_optimise_takes_the_modes_of_torch_compile() -> None:
+    later = torchrlopt.optimise(nn.ReLU().eval(), mode="max-autotune", cuda_graphs=False)
+    options = later._torchrlopt_runner.options
+    assert (options.executor, options.lowering.cuda_graphs) == ("auto", False)
+    with pytest.raises(OptionsError, match="did you mean 'max-autotune'"):
+        torchrlopt.optimise(nn.ReLU().eval(), mode="max_autotune")

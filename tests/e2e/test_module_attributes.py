@@ -8,6 +8,7 @@ import functools
 import inspect
 import io
 import pickle
+import re
 import types
 from typing import Any, ClassVar
 
@@ -186,7 +187,8 @@ def test_the_class_is_the_models_to_the_model() -> None:
     assert vars(fast) is vars(model)
     assert isinstance(fast, Pair)
     assert fast.__class__ is Pair
-    assert repr(fast) == repr(model)
+    assert re.sub("  # torchrlopt: .*", "", repr(fast)) == repr(model)
+    assert "optimised" in repr(fast).splitlines()[0]
     assert Registered.known == {"pair": Pair}
     assert type(fast) is not Pair
     assert (type(fast).__name__, type(fast).__module__) == ("Pair", __name__)

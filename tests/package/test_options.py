@@ -6,6 +6,8 @@ import dataclasses
 import os
 import subprocess
 import sys
+import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,14 @@ import torchrlopt
 from tests.crosses import nightly_but
 from torchrlopt.api.cli.app import app
 from torchrlopt.errors import OptionsError
-from torchrlopt.options import Options, SearchOptions
+from torchrlopt.options import (
+    DebugOptions,
+    LoweringOptions,
+    Options,
+    OptionsDict,
+    SearchOptions,
+    TimingOptions,
+)
 
 
 def test_defaults_are_valid_and_frozen() -> None:
@@ -195,3 +204,19 @@ def test_a_group_given_as_its_dataclass_means_what_it_says() -> None:
 def test_an_integer_that_no_float_holds_is_refused(name: str) -> None:
     with pytest.raises(OptionsError, match="finite"):
         Options(**{name: 10**400})
+
+
+def test_the_types_for_editors_are_those_of_the_options() -> None:
+    """A misspelt option is a type error, so each has to be declared for type checkers as well."""
+    declared = typing.get_type_hints(OptionsDict)
+    options = {**Options().as_dict(), **dict.fromkeys(("search", "timing", "lowering", "debug", "mode"))}
+    assert set(declared) == set(options)
+    for kind in (Options, SearchOptions, TimingOptions, LoweringOptions, DebugOptions):
+        for name, hint in typing.get_type_hints(kind).items():
+            assert declared[name] in (hint, Mapping[str, Any] | hint), name
+
+
+def test_both_spellings_of_the_command_and_the_short_help() -> None:
+    for command in (["optimise"], ["optimize"], ["optimise-onnx"], ["optimize-onnx"], ["-h"]):
+        found = CliRunner().invoke(app, [*command, "-h"])
+        assert (found.exit_code, "Usage" in found.output) == (0, True)

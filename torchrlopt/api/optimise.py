@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -17,7 +17,7 @@ from torchrlopt import searcher_table
 from torchrlopt.api.optimised import Optimised, optimised
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.loading import load
-from torchrlopt.options import Options
+from torchrlopt.options import Options, OptionsDict
 from torchrlopt.report import Report
 from torchrlopt.storage.plan_file import SavedPlan
 from torchrlopt.torch_private.modules import is_compiled_in_place
@@ -31,7 +31,7 @@ _OURS = ("torchrlopt.compile.backend",)
 def optimise(
     model: torch.nn.Module,
     example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor | None = None,
-    **options: Any,
+    **options: Unpack[OptionsDict],
 ) -> Optimised:
     """Rewrite a model for inference.
 
@@ -41,7 +41,7 @@ def optimise(
             compiled for them at once, and they are kept for `save`. Without them it is compiled in the first
             call, for the inputs of that call. Inputs of other shapes work too; their first call may take a
             moment.
-        **options: see `Options`.
+        **options: see `Options`; or `mode`, as for `torch.compile`.
 
     Returns:
         A module with the same attributes (parameters, submodules, hooks and all others, see `Optimised`),
@@ -69,7 +69,7 @@ def apply_plan(
     model: torch.nn.Module,
     example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor | None,
     path: str | Path,
-    **options: Any,
+    **options: Unpack[OptionsDict],
 ) -> Optimised:
     """Rewrite a model with a plan saved by `report.plan.save(path)`, without a search.
 
@@ -86,7 +86,8 @@ def apply_plan(
             `on_error="raise"`; otherwise the original runs, and the report says why.
         RlOptError: as for `optimise`.
     """
-    return optimise(model, example_inputs, **{**options, "plan": str(path)})
+    options["plan"] = str(path)
+    return optimise(model, example_inputs, **options)
 
 
 def load_plan(path: str | Path) -> SavedPlan:
@@ -155,7 +156,7 @@ def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(example_inputs), {}
 
 
-def optimise_onnx(path_in: str | Path, path_out: str | Path, **options: Any) -> Report:
+def optimise_onnx(path_in: str | Path, path_out: str | Path, **options: Unpack[OptionsDict]) -> Report:
     """Rewrite an ONNX file; the result contains only standard operators and runs anywhere.
 
     Weights count as fixed: expressions over them stay in the file, and runtimes fold them on loading.

@@ -86,6 +86,13 @@ class Optimised(torch.nn.Module):
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *_OURS]
 
+    def __repr__(self) -> str:
+        """The model's own text, with a remark on its first line."""
+        first, newline, rest = super().__repr__().partition("\n")
+        runner = getattr(self, "_torchrlopt_runner", None)
+        remark = "" if runner is None else f"  # torchrlopt: {runner.describe()}"
+        return f"{first}{remark}{newline}{rest}"
+
     def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
         """Pickle the model and the options; the loaded object compiles in its first call."""
         return (optimised, (self._torchrlopt_runner.original, self._torchrlopt_runner.options))

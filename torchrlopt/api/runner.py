@@ -155,6 +155,13 @@ class Runner:
             return merged
         return dataclasses.replace(merged, notes=(*merged.notes, _AT_LIMIT.format(self._num_codes)))
 
+    def describe(self) -> str:
+        """Return what calls run, in a few words."""
+        if self._is_fresh:
+            return "optimised in its first call"
+        report = self.report
+        return f"optimised, {report.executor}" if report.kept == "rewritten" else "the original runs"
+
     def _report(self, status: Status, num_graphs: int = 1) -> Report:
         """Report on a call that was never compiled."""
         return Report(status, self.options.search.searcher, self.options.executor, num_graphs=num_graphs)

@@ -31,13 +31,12 @@ from torchrlopt.compile.memory import MEMORY
 from torchrlopt.compile.own_weights import are_fixed
 from torchrlopt.compile.release import release, weights_facts
 from torchrlopt.compile.repro_folder import repro_of
-from torchrlopt.errors import OptionsError
 from torchrlopt.executors import registry
 from torchrlopt.executors.lowering.lazy_code import forward_of
 from torchrlopt.judge import faster
 from torchrlopt.judge.policy import Policy
 from torchrlopt.loading import take_ms
-from torchrlopt.options import DebugOptions, OnError, Options, flat_options
+from torchrlopt.options import DebugOptions, OnError, Options
 from torchrlopt.report import Journal, Report, Status
 from torchrlopt.storage.repro_folder import Repro
 
@@ -46,14 +45,6 @@ _NOT_FIXED = (
 )
 
 _TRY_OTHERS = "; executor='auto' tries the other executors too"
-
-_MODES: dict[str | None, dict[str, Any]] = {
-    None: {},
-    "reduce-overhead": {"cuda_graphs": True},
-    "max-autotune": {"executor": "auto", "cuda_graphs": True},
-    "max-autotune-no-cudagraphs": {"executor": "auto"},
-}
-"""The options that torch.compile's modes imply."""
 
 
 def rlopt(
@@ -69,24 +60,16 @@ def rlopt(
         gm: Dynamo's graph.
         example_inputs: its inputs, weights among them: real tensors and SymInts.
         options: names and values of `Options`.
-        mode: torch.compile's, which passes it on: "reduce-overhead" means `cuda_graphs=True`, "max-autotune"
-            adds `executor="auto"` to it, "max-autotune-no-cudagraphs" means `executor="auto"` alone.
+        mode: torch.compile's, which passes it on; see `options.MODES`.
 
     Returns:
         A callable that computes what `gm` computes.
 
     Raises:
-        OptionsError: an option is unknown or ill-typed.
+        OptionsError: an option or the mode is unknown or ill-typed.
         RlOptError: a stage failed and `on_error="raise"`.
     """
-    if mode not in _MODES:
-        raise OptionsError(
-            "torch.compile's mode= is none of this backend's",
-            expected=", ".join(filter(None, _MODES)),
-            got=mode,
-            todo="use options={...}",
-        )
-    chosen = Options(**{**_MODES[mode], **flat_options(options or {})})
+    chosen = Options(**{"mode": mode, **(options or {})})
     return compile_graph(gm, example_inputs, chosen, MEMORY.reports.append)
 
 

@@ -31,6 +31,7 @@ _STATUS = (
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Rewrite models by proved or tested substitutions.",
     epilog=_STATUS,
 )
@@ -84,6 +85,7 @@ def agent_info(
     typer.echo(json.dumps(found, indent=2) if as_json else installation.render_agent(found))
 
 
+@app.command("optimize-onnx", hidden=True)
 @app.command()
 def optimise_onnx(
     path_in: Annotated[Path, typer.Argument(help="The ONNX model.", exists=True, dir_okay=False)],
@@ -113,6 +115,7 @@ def optimise_onnx(
     typer.echo(report.to_json() if as_json else str(report))
 
 
+@app.command("optimize", hidden=True)
 @app.command()
 def optimise(
     model: Annotated[str, typer.Argument(help=HELP)],
