@@ -116,11 +116,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `optimise_onnx` check files in this process: one of its own takes seconds to begin."""
-    from torchrlopt.compile import check_file
+    from torchrlopt.compile import check_file, fold_file
 
-    monkeypatch.setattr(
-        check_file, "run_limited", lambda module, arguments, data, *_: check_file.main(data, arguments)
-    )
+    for part in (check_file, fold_file):
+        monkeypatch.setattr(
+            part, "run_limited", lambda module, arguments, data, *_, part=part: part.main(data, arguments)
+        )
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import nn
 
+from baselines.zoo.randomise import randomise
 from tests.e2e.models import Branches, ConvNorm, build
 from tests.onnx.onnx_text import proto_of
 from torchrlopt import optimise_onnx
-from torchrlopt.compile import rewrite_file
+from torchrlopt.compile import fold_file, rewrite_file
 from torchrlopt.errors import (
     LoweringError,
     ModelFormatError,
@@ -85,6 +86,61 @@ def test_file_is_rewritten_and_runs_elsewhere(name: str, tmp_path: Path) -> None
     assert {node.domain for node in result.graph.node} <= {"", "ai.onnx"}
     for ours, theirs in zip(run(tmp_path / "out.onnx", inputs), run(source, inputs), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_expressions_over_weights_are_folded(tmp_path: Path) -> None:
+    """A file's weights never change; the plan left 22 nodes of arithmetic over them in this one."""
+    model = nn.Sequential(
+        nn.BatchNorm1d(16), nn.Linear(16, 32), nn.ReLU(), nn.BatchNorm1d(32), nn.Linear(32, 1)
+    )
+    x = (torch.randn(8, 16),)
+    randomise(model, x)
+    source = exported(model.eval(), x, tmp_path / "in.onnx")
+    report = optimise_onnx(source, tmp_path / "out.onnx", on_error="raise")
+    result = onnx.load(tmp_path / "out.onnx")
+    assert [node.op_type for node in result.graph.node] == ["Gemm", "Relu", "Gemm"]
+    assert len(result.graph.initializer) == 4
+    assert report.notes == ()
+    wide = model.double()(x[0].double())
+    np.testing.assert_allclose(run(tmp_path / "out.onnx", x)[0], wide.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_what_would_grow_or_may_change_is_not_folded(tmp_path: Path) -> None:
+    text = """agraph (float[64, 512] x, float[512] given) => (float[64, 512] y, float[512] constant)
+    <float[512] w, float[512] given, int64[2] size> {
+      twice = Add(w, w)
+      large = Expand(w, size)
+      scaled = Mul(given, given)
+      constant = Neg(w)
+      a = Mul(x, large)
+      b = Mul(a, twice)
+      y = Add(b, scaled)
+    }"""
+    proto = proto_of(text, 20)
+    for name, array in (
+        ("w", np.random.randn(512).astype("f")), ("given", np.ones(512, "f")), ("size", np.array([64, 512])),
+    ):  # fmt: skip
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(proto, tmp_path / "in.onnx")
+    optimise_onnx(tmp_path / "in.onnx", tmp_path / "out.onnx", on_error="raise", searcher="none")
+    found = onnx.load(tmp_path / "out.onnx").graph
+    assert sorted(node.op_type for node in found.node) == ["Add", "Expand", "Mul", "Mul", "Mul", "Neg"]
+    assert {each.name for each in found.initializer} >= {"given", "size", "w", "twice"}
+
+
+def test_an_expression_that_cannot_be_evaluated_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> bytes:
+        raise UnsupportedError("the evaluation failed", got="it was not done after 300 s")
+
+    monkeypatch.setattr(fold_file, "run_limited", fail)
+    x = (torch.randn(5, 16),)
+    source = exported(build(Branches), x, tmp_path / "in.onnx")
+    report = optimise_onnx(source, tmp_path / "out.onnx", on_error="raise")
+    assert (report.kept, len(report.notes)) == ("rewritten", 1)
+    assert "expressions over weights stay in the file" in report.notes[0]
+    np.testing.assert_allclose(run(tmp_path / "out.onnx", x)[0], run(source, x)[0], rtol=1e-4, atol=1e-5)
 
 
 def test_names_of_inputs_and_outputs_stay(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rewrites an ONNX file: load, read, plan, write, check, save.
+"""Rewrites an ONNX file: load, read, plan, write, fold, check, save.
 
 The file keeps its opset; one that is older than the supported ones is converted to the oldest of these.
 
@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx_ir
 import torch
 
 from torchrlopt import executor_table
 from torchrlopt.compile.check_file import check_apart
-from torchrlopt.compile.fallback import keep_original
+from torchrlopt.compile.fallback import described, keep_original
+from torchrlopt.compile.fold_file import fold
 from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.judge.policy import Policy
 from torchrlopt.onnx import files, safety
@@ -75,6 +77,9 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
                 standardise(model)
                 lower_opset(model, program.opset)
                 staged.write(files.message(model), path_in.parent)
+            with journal.phase("fold"):
+                if _fold(model, staged, source, journal):
+                    staged.write(files.message(model), path_in.parent)
             with journal.phase("check"):
                 _check(path_in, staged, source, options, journal)
             status.kept = "rewritten"
@@ -125,6 +130,15 @@ class _Source:
         if not self.converted:
             return ()
         return (f"converted to opset {default_opset(self.proto)} by onnx.version_converter",)
+
+
+def _fold(model: onnx_ir.Model, staged: Staged, source: _Source, journal: Journal) -> bool:
+    """Evaluate the expressions over weights of the model, which is in the staged file, in place."""
+    try:
+        return fold(model, staged.model_path, _weight_bytes(source.proto))
+    except UnsupportedError as error:
+        journal.add_note(f"expressions over weights stay in the file: {described(error)}")
+        return False
 
 
 def _check(path_in: Path, staged: Staged, source: _Source, options: Options, journal: Journal) -> None:

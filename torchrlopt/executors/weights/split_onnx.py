@@ -41,9 +41,9 @@ def split_weights(
     graph = model.graph
     steps = _hoisted_nodes(graph, static)
     computed = {step.node for step in steps}
-    frontier = crossing(steps, _readers)
+    frontier = crossing(steps, readers)
     names = [str(value.name) for value in frontier]
-    compute = _lowered(model, names, static, device, exact)
+    compute = lowered_prologue(model, names, static, device, exact)
     results = [_make_input(graph, value) for value in frontier]
     for node in reversed(list(graph)):
         is_unread = node.op_type == "Constant" and not node.outputs[0].uses()
@@ -109,20 +109,31 @@ def steps_of(graph: onnx_ir.Graph) -> list[Step[onnx_ir.Node, onnx_ir.Value]]:
     ]
 
 
-def _readers(value: onnx_ir.Value) -> list[onnx_ir.Node | None]:
+def readers(value: onnx_ir.Value) -> list[onnx_ir.Node | None]:
     """The nodes that read a value, and None if it is an output."""
-    readers: list[onnx_ir.Node | None] = [use.node for use in value.uses()]
-    return [*readers, None] if value.is_graph_output() else readers
+    nodes: list[onnx_ir.Node | None] = [use.node for use in value.uses()]
+    return [*nodes, None] if value.is_graph_output() else nodes
 
 
-def _lowered(
+def lowered_prologue(
     model: onnx_ir.Model,
     results: list[str],
     static: Collection[str],
     device: torch.device,
     exact: bool,
 ) -> Callable[[dict[str, torch.Tensor]], tuple[Any, ...]] | None:
-    """The torch graph of the nodes over weights; None if there are none."""
+    """Lower the nodes over weights.
+
+    Args:
+        model: not changed; its weights are graph inputs.
+        results: names of the values to compute.
+        static: names of the graph inputs that are weights.
+        device: where the weights are.
+        exact: compute in the weights' dtype, not in float64.
+
+    Returns:
+        A function from the weights by name to the results in order; None if there are none.
+    """
     if not results:
         return None
     copy = model.clone()
