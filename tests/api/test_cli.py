@@ -35,6 +35,8 @@ def test_optimise_onnx_prints_the_report(model_file: Path, tmp_path: Path) -> No
         "alpha=1.1",
         "-o",
         "searcher=taso",
+        "-o",
+        "measure=false",
     )
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)

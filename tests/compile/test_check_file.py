@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 
 from tests.onnx.onnx_text import proto_of
 from torchrlopt.compile import check_file
 from torchrlopt.compile.check_file import check_files, main
 from torchrlopt.errors import LoweringError, ModelFormatError, UnsupportedError, VerificationError
+from torchrlopt.judge.policy import Policy
 
 MIDDLE = """g (float[2,4] x) => (float[2,4] z) <float[2,4] b> {{
   a = {before}
@@ -95,9 +97,19 @@ def test_verdicts_cross_to_the_other_process(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "c").write_bytes(b"hello")
     with pytest.raises(ModelFormatError, match="no ONNX model"):
         check_file.check_apart(good, tmp_path / "c", 0, 0)
-    assert "refused" in json.loads(main(b"", (str(good), str(wrong), "0", "1")))
+    assert "refused" in json.loads(main(b"", (str(good), str(wrong), '{"seed": 0}')))
 
 
 def test_the_check_runs_apart(tmp_path: Path) -> None:
     path = middle(tmp_path, "a")
     assert check_file.check_apart(path, path, seed=0, weight_bytes=0).around == ("my::Foo",)
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+def test_files_are_timed_in_the_limited_process(runtime: str, tmp_path: Path) -> None:
+    pytest.importorskip(runtime)
+    path = tmp_path / "model.onnx"
+    onnx.save(proto_of("agraph (float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }"), path)
+    found = check_file.check_apart(path, path, 0, 0, runtime=runtime, policy=Policy(limit_ms=50))
+    assert found.timing is not None
+    assert found.timing.num_rounds >= 2

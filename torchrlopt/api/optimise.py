@@ -159,12 +159,14 @@ def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def optimise_onnx(path_in: str | Path, path_out: str | Path, **options: Unpack[OptionsDict]) -> Report:
     """Rewrite an ONNX file; the result contains only standard operators and runs anywhere.
 
-    Weights count as fixed: expressions over them stay in the file, and runtimes fold them on loading.
+    Weights count as fixed: expressions over them are evaluated. Both files are timed, in the runtime that
+    `executor` names if it is ONNX Runtime or OpenVINO, else in ONNX Runtime, if it is installed.
 
     Args:
         path_in: the model. Its external data must be in the same folder.
-        path_out: destination of the rewritten model (or of the original, if a stage failed).
-        **options: see `Options`; those about timing and live weights have no effect on files.
+        path_out: destination of the rewritten model, or of the original if that is faster, or if a stage
+            failed.
+        **options: see `Options`; those about plans to measure and live weights have no effect on files.
 
     Returns:
         The report.

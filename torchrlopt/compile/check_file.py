@@ -6,6 +6,7 @@ are not run: the rest is checked around them (`executors/lowering/around.py`).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
@@ -23,11 +24,14 @@ from torchrlopt.capture.footprint import MAX_BYTES, check_footprint
 from torchrlopt.errors import RlOptError, UnsupportedError, VerificationError
 from torchrlopt.executors.lowering.around import Around, lower_pair
 from torchrlopt.executors.lowering.file_inputs import NUM_ATTEMPTS, drawn
+from torchrlopt.executors.onnx_runtimes.file_timing import time_files
 from torchrlopt.executors.onnx_runtimes.file_trial import try_file
 from torchrlopt.judge import right
+from torchrlopt.judge.policy import Policy
 from torchrlopt.limited import Limits, run_limited
 from torchrlopt.onnx import files, safety
 from torchrlopt.onnx.weightless import put_weights_back
+from torchrlopt.report import Timing
 from torchrlopt.storage.checked_json import parsed
 
 LIMITS = Limits(seconds=600.0, memory_bytes=3 * MAX_BYTES)
@@ -50,14 +54,23 @@ class FileCheck:
     Attributes:
         error: see `Report.numerical_error`; None if nothing was compared.
         around: operators that were not run, each once; their inputs were compared.
+        timing: of both files in the runtime; None if they were not timed.
     """
 
     error: float | None
     around: tuple[str, ...]
+    timing: Timing | None = None
 
 
 def check_apart(
-    path_in: Path, path_out: Path, seed: int, weight_bytes: int, converted: bytes = b"", verify: bool = True
+    path_in: Path,
+    path_out: Path,
+    seed: int,
+    weight_bytes: int,
+    converted: bytes = b"",
+    verify: bool = True,
+    runtime: str | None = None,
+    policy: Policy | None = None,
 ) -> FileCheck:
     """Run `check_files` in a subprocess with `LIMITS`.
 
@@ -68,6 +81,8 @@ def check_apart(
         weight_bytes: size of the first model's weights.
         converted: see `check_files`.
         verify: see `check_files`.
+        runtime: see `check_files`.
+        policy: see `check_files`.
 
     Raises:
         UnsupportedError: the check cannot be made, or exceeded its limits, or the result does not load.
@@ -76,21 +91,30 @@ def check_apart(
     """
     memory_bytes = LIMITS.memory_bytes + _COPIES * weight_bytes
     limits = dataclasses.replace(LIMITS, memory_bytes=memory_bytes)
-    arguments = (str(path_in.absolute()), str(path_out.absolute()), str(seed), str(int(verify)))
+    settings: dict[str, Any] = {"seed": seed, "verify": verify, "runtime": runtime}
+    settings |= {} if policy is None else {"limit_ms": policy.limit_ms, "min_gain": policy.min_gain}
+    arguments = (str(path_in.absolute()), str(path_out.absolute()), json.dumps(settings))
     answer = parsed(run_limited(__name__, arguments, converted, limits, "the check"))
     match answer:
         case {"refused": str(name), "what": str(what), **details} if name in _KINDS:
             given: dict[str, Any] = {key: str(details[key]) for key in _DETAILS if details.get(key)}
             raise _KINDS[name](what, **given)
-        case {"error": float() | int() | None as error, "around": [*names]} if all(
+        case {"error": float() | int() | None as error, "around": [*names], "timing": timing} if all(
             isinstance(n, str) for n in names
         ):
-            return FileCheck(error, tuple(names))
+            with contextlib.suppress(TypeError):
+                return FileCheck(error, tuple(names), None if timing is None else Timing(**timing))
     raise UnsupportedError("the check gave no answer that makes sense", got=str(answer)[:200])
 
 
 def check_files(
-    path_in: Path, path_out: Path, seed: int, converted: bytes = b"", verify: bool = True
+    path_in: Path,
+    path_out: Path,
+    seed: int,
+    converted: bytes = b"",
+    verify: bool = True,
+    runtime: str | None = None,
+    policy: Policy | None = None,
 ) -> FileCheck:
     """Load two models, one made from the other, and compare them.
 
@@ -104,6 +128,8 @@ def check_files(
         converted: the original converted to a supported opset, without large weights; empty if its own opset
             is supported.
         verify: whether to compare them; otherwise they are only loaded.
+        runtime: that times them, see `file_timing.RUNTIMES`; None, or not installed: they are not timed.
+        policy: limits of the timing.
 
     Raises:
         UnsupportedError: they are too large, the original cannot be run on such inputs, or the second model
@@ -127,9 +153,13 @@ def check_files(
     given = zip(before.arguments, inputs, strict=True)
     feeds = {str(value.name): _array(x) for (value, _), x in given if value.is_graph_input()}
     known = {name: array for name, array in feeds.items() if array is not None}
-    try_file(path_in, path_out, known if len(known) == len(feeds) else None, compares=bool(converted))
+    is_known = len(known) == len(feeds)
+    try_file(path_in, path_out, known if is_known else None, compares=bool(converted))
+    timing = None
+    if runtime is not None and policy is not None and is_known:
+        timing = time_files(path_in, path_out, known, runtime, policy)
     names = {str(node.name): f"{node.domain or 'ai.onnx'}::{node.op_type}" for node in source.graph}
-    return FileCheck(error, tuple(dict.fromkeys(names[name] for name in before.cut)))
+    return FileCheck(error, tuple(dict.fromkeys(names[name] for name in before.cut)), timing)
 
 
 def _as_planned(path: Path, converted: bytes) -> onnx_ir.Model:
@@ -177,11 +207,13 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
 
     Args:
         data: the converted model, see `check_files`.
-        arguments: both paths, the seed, and 1 if the models are compared.
+        arguments: both paths, and the settings as JSON.
     """
-    path_in, path_out, seed, verify = arguments
+    path_in, path_out, given = arguments
+    settings = json.loads(given)
+    policy = Policy(settings.pop("min_gain"), settings.pop("limit_ms")) if "min_gain" in settings else None
     try:
-        found = check_files(Path(path_in), Path(path_out), int(seed), data, bool(int(verify)))
+        found = check_files(Path(path_in), Path(path_out), converted=data, policy=policy, **settings)
         verdict = dataclasses.asdict(found)
     except RlOptError as error:
         verdict = {"refused": type(error).__name__, "what": error.what}

@@ -23,6 +23,7 @@ from torchrlopt.compile.check_file import check_apart
 from torchrlopt.compile.fallback import described, keep_original
 from torchrlopt.compile.fold_file import fold
 from torchrlopt.errors import OptionsError, UnsupportedError
+from torchrlopt.executors.onnx_runtimes.file_timing import RUNTIMES
 from torchrlopt.judge.policy import Policy
 from torchrlopt.onnx import files, safety
 from torchrlopt.onnx.forms.from_onnx import OPERATORS
@@ -37,14 +38,14 @@ from torchrlopt.onnx.weightless import without_weights
 from torchrlopt.onnx.writer import write
 from torchrlopt.options import OnError, Options
 from torchrlopt.plan.planning import Subject, facts_of, make_plan, opaque_operators
-from torchrlopt.report import Journal, Report, Status
+from torchrlopt.report import Journal, Report, Status, Timing
 
 
 def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
     """Read an ONNX file, rewrite it and write it with standard operators; see `optimise_onnx`."""
     if options.executor == "auto":
         raise OptionsError(
-            "a file is planned by the prices of one executor, and nothing is timed",
+            "a file is planned and timed for one executor",
             expected=f"one of {', '.join(executor_table.names())}",
             got="auto",
         )
@@ -80,9 +81,17 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
             with journal.phase("fold"):
                 if _fold(model, staged, source, journal):
                     staged.write(files.message(model), path_in.parent)
+            before, after = _num_nodes(source.proto), _num_nodes(safety.parse(staged.model_path))
+            journal.add(num_nodes_before=before, num_nodes_after=after)
             with journal.phase("check"):
-                _check(path_in, staged, source, options, journal)
-            status.kept = "rewritten"
+                timing = _check(path_in, staged, source, options, journal)
+            policy = Policy.of(options.timing)
+            if timing is None or _is_better(policy, timing, is_smaller=after < before):
+                status.kept = "rewritten"
+            else:
+                how, numbers = policy.shortfall(timing)
+                status.keep_original(f"the rewritten file is {how}: {numbers}")
+                staged.write(proto, path_in.parent)
         except Exception as error:
             if options.on_error == "raise":
                 raise
@@ -141,8 +150,20 @@ def _fold(model: onnx_ir.Model, staged: Staged, source: _Source, journal: Journa
         return False
 
 
-def _check(path_in: Path, staged: Staged, source: _Source, options: Options, journal: Journal) -> None:
-    """Load what was written, and compare it with the original if `verify` is on."""
+def _num_nodes(proto: onnx.ModelProto) -> int:
+    """Number of nodes that compute something, without those in the bodies of others."""
+    return sum(node.op_type != "Constant" for node in proto.graph.node)
+
+
+def _is_better(policy: Policy, timing: Timing, *, is_smaller: bool) -> bool:
+    """Whether a file replaces the one that it was made from: it is faster, or smaller and not slower."""
+    return policy.is_faster(timing) or (is_smaller and not policy.is_clearly_slower(timing))
+
+
+def _check(
+    path_in: Path, staged: Staged, source: _Source, options: Options, journal: Journal
+) -> Timing | None:
+    """Load what was written; compare it with the original if `verify` is on, and time both."""
     converted = without_weights(source.proto).SerializeToString() if source.converted else b""
     checked = check_apart(
         path_in,
@@ -151,14 +172,24 @@ def _check(path_in: Path, staged: Staged, source: _Source, options: Options, jou
         _weight_bytes(source.proto),
         converted,
         verify=options.verify,
+        runtime=_runtime(options.executor) if options.timing.measure else None,
+        policy=Policy.of(options.timing),
     )
     journal.add(numerical_error=checked.error)
+    if checked.timing is not None:
+        journal.add_timing(checked.timing)
     if not options.verify:
         journal.add_note("the result was not compared with the original: verify=False")
     if checked.around:
         journal.add_note(
             f"not run in the check, only what they are given was compared: {', '.join(checked.around)}"
         )
+    return checked.timing
+
+
+def _runtime(executor: str) -> str:
+    """Return what times a file that was planned for an executor: ONNX Runtime, if it runs no files itself."""
+    return executor if executor in RUNTIMES else "onnxruntime"
 
 
 def _weight_bytes(proto: onnx.ModelProto) -> int:

@@ -61,6 +61,10 @@ class Policy:
         # min_gain <= 0 asks for no gain, so noise does not matter.
         return timing.gain >= self.min_gain and (self.min_gain <= 0 or timing.gain > noise_of(timing))
 
+    def is_clearly_slower(self, timing: Timing) -> bool:
+        """Whether the second of two callables takes longer than the first, beyond noise."""
+        return timing.gain < 0 and -timing.gain > noise_of(timing)
+
     def shortfall(self, timing: Timing) -> tuple[str, str]:
         """Return how a candidate that is not chosen falls short, in words and in numbers."""
         if timing.gain >= self.min_gain:

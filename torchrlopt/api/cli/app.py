@@ -96,6 +96,10 @@ def optimise_onnx(
             "--option", "-o", help="name=value of an option, such as searcher=beam; may be repeated."
         ),
     ] = None,
+    runtime: Annotated[
+        str | None,
+        typer.Option("--for", help="What will run it: onnxruntime, openvino or tensorrt; as -o executor=."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     html: Annotated[
         Path | None, typer.Option(help="Write the report as a page to this file.", dir_okay=False)
@@ -103,13 +107,17 @@ def optimise_onnx(
 ) -> None:
     """Rewrite an ONNX file; the result contains only standard operators.
 
-    The report says what was left alone and why. If a stage fails, or the check finds the result wrong or
-    cannot run, the original is written, and the report says so.
+    Both files are timed in the runtime, if it is installed (TensorRT times none), else in ONNX Runtime. The
+    original is written if the result is slower, or neither faster nor smaller, if a stage fails, or if the
+    check finds the result wrong or cannot run; the report says so, and what was left alone and why.
 
-    Example: torchrlopt optimise-onnx model.onnx faster.onnx --option searcher=greedy
+    Example: torchrlopt optimise-onnx model.onnx faster.onnx --for onnxruntime
     """
     _require_folder(html)
-    report = rewrite(path_in, path_out, **_parsed(option or []))
+    options = _parsed(option or [])
+    if runtime is not None:
+        options["executor"] = runtime
+    report = rewrite(path_in, path_out, **options)
     if html is not None:
         report.save(html, path_in.name)
     typer.echo(report.to_json() if as_json else str(report))
@@ -130,8 +138,8 @@ def optimise(
 ) -> None:
     """Rewrite a model and write it as ONNX, or as a program of torch.export (.pt2) with its weights.
 
-    An .onnx result contains only standard operators, like those of optimise-onnx. A .pt2 result runs in
-    PyTorch and is loaded by torchrlopt.load or torch.export.load. Nothing is timed.
+    An .onnx result is one of optimise-onnx. A .pt2 result runs in PyTorch and is loaded by torchrlopt.load or
+    torch.export.load; it is not timed.
 
     Example: torchrlopt optimise my_module:make_model -o fast.pt2
     """

@@ -6,7 +6,7 @@ sets of weights, and the arithmetic over weights is torch's in float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import onnx_ir
@@ -141,10 +141,10 @@ def lowered_prologue(
     by_name = {str(value.name): value for node in graph for value in node.outputs}
     graph.outputs.clear()
     graph.outputs.extend(by_name[name] for name in results)
-    for node in reversed(list(graph)):
-        if not any(output.uses() or output.is_graph_output() for output in node.outputs):
-            graph.remove(node, safe=True)
-    for value in [value for value in graph.inputs if not value.uses()]:
+    needed = _ancestors(graph.outputs)
+    graph.remove([node for node in graph if node not in needed])  # bodies of some may go on reading values
+    read = {value for node in graph for value in node.inputs}
+    for value in [value for value in graph.inputs if value not in read]:
         graph.inputs.remove(value)
     inputs = [str(value.name) for value in graph.inputs]
     assert set(inputs) <= set(static), "an expression over weights reads an input"
@@ -154,6 +154,18 @@ def lowered_prologue(
         compute_in_float64(module, [str(node.target) for node in placeholders])  # all of them are weights
     refuse_overflows(module)
     return lambda weights: tuple(module.forward(*[weights[name] for name in inputs]))
+
+
+def _ancestors(values: Iterable[onnx_ir.Value]) -> set[onnx_ir.Node]:
+    """The nodes that values are computed by, directly or indirectly."""
+    found: set[onnx_ir.Node] = set()
+    left = [value.producer() for value in values]
+    while left:
+        node = left.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            left += [value.producer() for value in node.inputs if value is not None]
+    return found
 
 
 def _make_input(graph: onnx_ir.Graph, value: onnx_ir.Value) -> str:
