@@ -315,6 +315,8 @@ def concurrent_table(frame: pd.DataFrame) -> pd.DataFrame:
         for peer, ratios in rates.drop(columns="eager").div(rates["eager"], axis=0).items():
             shown[peer] += " (" + ratios.map("{:.2f}x".format) + ")"
     return shown.reset_index()
+
+
 def clock_table(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per run: how many samples were too low, and how far they spread."""
     own = of(frame, model="spin")

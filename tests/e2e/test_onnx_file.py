@@ -15,7 +15,7 @@ from baselines.zoo.randomise import randomise
 from tests.e2e.models import Branches, ConvNorm, build
 from tests.onnx.onnx_text import proto_of
 from torchrlopt import optimise_onnx
-from torchrlopt.compile import fold_file, rewrite_file
+from torchrlopt.compile import fold_file, rewrite_file, time_files
 from torchrlopt.errors import (
     LoweringError,
     ModelFormatError,
@@ -23,7 +23,6 @@ from torchrlopt.errors import (
     UnsupportedError,
     VerificationError,
 )
-from torchrlopt.executors.onnx_runtimes import file_timing
 from torchrlopt.judge.timing import measure
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -123,7 +122,7 @@ def test_what_is_neither_faster_nor_smaller_is_not_written(
         timings.append(measure(before, lambda: [after() for _ in range(3)], *args))
         return timings[-1]
 
-    monkeypatch.setattr(file_timing, "measure", slower)
+    monkeypatch.setattr(time_files, "measure", slower)
     report = optimise_onnx(source, tmp_path / "out.onnx", on_error="raise", executor=runtime)
     assert len(timings) == 1
     assert (report.kept, report.measured_after_ms) == ("original", timings[0].after_ms)

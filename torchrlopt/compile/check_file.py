@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from torchrlopt import errors
 from torchrlopt.capture.footprint import MAX_BYTES, check_footprint
+from torchrlopt.compile.time_files import time_files
 from torchrlopt.errors import RlOptError, UnsupportedError, VerificationError
 from torchrlopt.executors.lowering.around import Around, lower_pair
 from torchrlopt.executors.lowering.file_inputs import NUM_ATTEMPTS, drawn
-from torchrlopt.executors.onnx_runtimes.file_timing import time_files
 from torchrlopt.executors.onnx_runtimes.file_trial import try_file
 from torchrlopt.judge import right
 from torchrlopt.judge.policy import Policy
@@ -128,7 +128,7 @@ def check_files(
         converted: the original converted to a supported opset, without large weights; empty if its own opset
             is supported.
         verify: whether to compare them; otherwise they are only loaded.
-        runtime: that times them, see `file_timing.RUNTIMES`; None, or not installed: they are not timed.
+        runtime: that times them, see `file_calls.RUNTIMES`; None, or not installed: they are not timed.
         policy: limits of the timing.
 
     Raises:

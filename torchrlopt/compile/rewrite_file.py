@@ -23,7 +23,7 @@ from torchrlopt.compile.check_file import check_apart
 from torchrlopt.compile.fallback import described, keep_original
 from torchrlopt.compile.fold_file import fold
 from torchrlopt.errors import OptionsError, UnsupportedError
-from torchrlopt.executors.onnx_runtimes.file_timing import RUNTIMES
+from torchrlopt.executors.onnx_runtimes.file_calls import RUNTIMES
 from torchrlopt.judge.policy import Policy
 from torchrlopt.onnx import files, safety
 from torchrlopt.onnx.forms.from_onnx import OPERATORS

@@ -86,7 +86,7 @@ class Stopwatch:
             return outputs
 
         cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in args)
-        self.sample = _sample(call, lambda: args, 1, cuda)
+        self.sample = sample_of(call, lambda: args, 1, cuda)
         return outputs[0]
 
 

@@ -92,7 +92,6 @@ WHERE_MISSING = {
     "torch._dynamo.types.ConvertFrameReturn": _IMPORT,
     "torch._dynamo.variables.base.AttributeMutationNew": _IMPORT,
     "torch._dynamo.variables.base.ValueMutationNew": _IMPORT,
-    "torch._guards.TracingContext": _IMPORT,
     "._torchdynamo_orig_backend": "the first call of an optimised module raises AttributeError",
     "._dynamo_source": "weights count as unknown: with weights='frozen' they are checked all the same",
     "._make_closure_patcher": _CALL,

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from torchrlopt.errors import UnsupportedError
+from torchrlopt.executors.onnx_runtimes.file_calls import RUNTIMES, Feeds
 from torchrlopt.judge.policy import Policy
 from torchrlopt.judge.timing import measure
 from torchrlopt.report import Timing
-
-Feeds = Mapping[str, NDArray[Any]]
 
 
 def time_files(original: Path, written: Path, feeds: Feeds, runtime: str, policy: Policy) -> Timing | None:
@@ -46,31 +41,3 @@ def time_files(original: Path, written: Path, feeds: Feeds, runtime: str, policy
     except Exception as error:
         raise UnsupportedError(f"{runtime} runs the original, but not the result", got=str(error)) from error
     return measure(before, after, lambda: (), policy.limit_ms, policy.min_gain)
-
-
-def _onnxruntime(path: Path, feeds: Feeds) -> Callable[[], Any]:
-    from onnxruntime import InferenceSession, SessionOptions
-
-    options = SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # no threads that spin beside the other
-    session = InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    own = {value.name: feeds[value.name] for value in session.get_inputs()}
-    return lambda: session.run(None, own)
-
-
-def _openvino(path: Path, feeds: Feeds) -> Callable[[], Any]:
-    from torchrlopt.executors.onnx_runtimes.openvino_build import new_core
-
-    properties = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
-    compiled = new_core().compile_model(str(path), "CPU", properties)
-    request = compiled.create_infer_request()
-    own = {each.get_any_name(): feeds[each.get_any_name()] for each in compiled.inputs}
-    return lambda: request.infer(own)
-
-
-RUNTIMES: Mapping[str, Callable[[Path, Feeds], Callable[[], Any]]] = {
-    "onnxruntime": _onnxruntime,
-    "openvino": _openvino,
-}
-"""Makes a call of a file, for each runtime that can time files."""
