@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.kernels.kernel_cases import compare, prepare
 from torchrlopt.executors.eager.executor import EagerCallable, assemble
-from torchrlopt.executors.eager.finiteness import are_finite
+from torchrlopt.executors.eager.guard import are_finite
 from torchrlopt.executors.eager.kernels import packing
 from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite
 from torchrlopt.options import LoweringOptions

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchrlopt.errors import LoweringError
-from torchrlopt.executors.eager.finiteness import are_finite
+from torchrlopt.executors.eager.guard import are_finite
 from torchrlopt.executors.eager.kernels import packing
 from torchrlopt.executors.eager.passes import LOWERED, PASSES, Fact, Pass, Program, checked_order
 from torchrlopt.executors.lowering.fx_values import is_mutable

@@ -14,8 +14,9 @@ import torch
 from torchrlopt.capture.cleanup import Cleaned
 from torchrlopt.capture.opaque import node_inputs
 from torchrlopt.capture.walk import Walker
-from torchrlopt.ops.onnx_types import Dim, dim_of
+from torchrlopt.ops.onnx_types import Dim
 from torchrlopt.torch_private.operators import base_name
+from torchrlopt.torch_private.tensors import dim_of
 
 # ATen operators that fail, or return something else, if their input has another memory layout.
 _STRIDE_SENSITIVE = {"view", "_unsafe_view", "as_strided"}

@@ -22,9 +22,10 @@ from torchrlopt.capture.opaque import emit_effect, emit_opaque, node_inputs, opa
 from torchrlopt.errors import CaptureError
 from torchrlopt.ops.builder import GraphBuilder, Result, Untranslatable
 from torchrlopt.ops.matmul import linear, transposed_weight_gemm
-from torchrlopt.ops.onnx_types import Dim, Dims, dim_of, meta_of, type_of_meta
+from torchrlopt.ops.onnx_types import Dim, Dims, meta_of, type_of_meta
 from torchrlopt.ops.to_onnx import TABLE, SymScalar, Target, bind
 from torchrlopt.torch_private.operators import OpOverload, schema_of
+from torchrlopt.torch_private.tensors import dim_of
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from torchrlopt.executors.eager.kernels.alignment import align_products
 from torchrlopt.executors.lowering.fx_values import static_stride, tensor_of
 from torchrlopt.executors.lowering.lazy_code import forward_of
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
-from torchrlopt.executors.lowering.output_layout import restride
+from torchrlopt.executors.lowering.strides import restride
 from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.weights.half_precision import compute_half_in_float32
 from torchrlopt.executors.weights.overflow import refuse_overflows

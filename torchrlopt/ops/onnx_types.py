@@ -16,6 +16,7 @@ import torch
 
 from torchrlopt.errors import CaptureError, LoweringError
 from torchrlopt.torch_private.operators import OpOverload, schema_of
+from torchrlopt.torch_private.tensors import dim_of
 
 Dim = int | str
 Dims = tuple[Dim, ...]
@@ -91,14 +92,6 @@ def tensor_of(value: ir.TensorProtocol) -> torch.Tensor:
     if not data:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(data, dtype=dtype).reshape(shape)
-
-
-def dim_of(size: int | torch.SymInt) -> Dim:
-    """Returns one size of a fake tensor as an int or as the text of its symbolic expression."""
-    if isinstance(size, int):
-        return size
-    expression = size.node.expr
-    return int(expression) if expression.is_number else str(expression)
 
 
 def dims_of(tensor: torch.Tensor) -> Dims:

@@ -51,3 +51,11 @@ def has_symbolic_sizes(fake: FakeTensor) -> bool:
 def marked_dims(tensor: torch.Tensor) -> set[int]:
     """Return the dimensions that `torch._dynamo.mark_dynamic` marked as dynamic."""
     return set(getattr(tensor, "_dynamo_dynamic_indices", ()))
+
+
+def dim_of(size: int | torch.SymInt) -> int | str:
+    """Return one size of a fake tensor as an int or as the text of its symbolic expression."""
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    return int(expression) if expression.is_number else str(expression)

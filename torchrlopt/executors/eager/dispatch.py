@@ -57,14 +57,14 @@ BUILTINS: dict[Any, Any] = _builtins()
 """Maps an overload to the builtin function that computes it from the same arguments."""
 
 # These take sizes as separate arguments, which the argument parser reads faster than a list.
-_OF_SIZES = {
+OF_SIZES = {
     aten.view.default: "view",
     aten._unsafe_view.default: "view",
     aten.reshape.default: "reshape",
     aten.expand.default: "expand",
 }
 # These have no function in `torch`.
-_METHODS = {
+METHODS = {
     aten.add_.Tensor: "add_",
     aten.sub_.Tensor: "sub_",
     aten.mul_.Tensor: "mul_",
@@ -90,11 +90,11 @@ def use_builtins(module: fx.GraphModule) -> None:
             _only_normalised(graph, node)
         elif node.target in BUILTINS:
             node.target = BUILTINS[node.target]
-        elif node.target in _OF_SIZES and not node.kwargs and len(node.args) == 2 and node.args[1]:
+        elif node.target in OF_SIZES and not node.kwargs and len(node.args) == 2 and node.args[1]:
             node.args = (node.args[0], *node.args[1])
-            node.op, node.target = "call_method", _OF_SIZES[node.target]
-        elif node.target in _METHODS:
-            node.op, node.target = "call_method", _METHODS[node.target]
+            node.op, node.target = "call_method", OF_SIZES[node.target]
+        elif node.target in METHODS:
+            node.op, node.target = "call_method", METHODS[node.target]
         elif node.target is aten.slice.Tensor:
             _index(node)
     graph.lint()

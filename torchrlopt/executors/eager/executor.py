@@ -12,7 +12,8 @@ from torch import fx
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.cuda_graphs import GraphedCall
-from torchrlopt.executors.eager.finiteness import Guard, with_answer
+from torchrlopt.executors.eager.finiteness import with_answer
+from torchrlopt.executors.eager.guard import Guard
 from torchrlopt.executors.eager.kernels.epilogues import taken_apart
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
 from torchrlopt.executors.lowering.lazy_code import forward_of, seldom_called

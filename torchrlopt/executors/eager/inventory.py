@@ -12,8 +12,7 @@ from torch import fx
 from torchrlopt.executors.eager.kernels import cudnn, indirect, packing, pixels
 from torchrlopt.executors.eager.kernels.cublas import linear_activation
 from torchrlopt.executors.eager.kernels.library import direct_form
-from torchrlopt.executors.eager.layout import reorder
-from torchrlopt.executors.lowering.output_layout import restride
+from torchrlopt.executors.lowering.strides import reorder, restride
 from torchrlopt.torch_private.operators import OpOverload, schema_of
 
 _PLAIN = {

@@ -31,7 +31,7 @@ from torchrlopt.executors.lowering.fx_values import (
     static_stride,
     tensor_of,
 )
-from torchrlopt.executors.lowering.output_layout import restride
+from torchrlopt.executors.lowering.strides import reorder, restride
 from torchrlopt.ops.traits import MOVES, PRODUCTS, VIEWS
 from torchrlopt.torch_private.operators import OpOverload, schema_of
 
@@ -75,12 +75,6 @@ _ADDED: dict[Any, int] = {packing.CONVOLUTION_ADD: 1, cudnn.ADD_RELU: 2, CONV: 2
 
 # Operators whose result is contiguous whatever the strides of their operands.
 _CONTIGUOUS_RESULT = frozenset({"mm", "addmm", "bmm", "baddbmm", "_linear_pointwise"})
-
-
-def reorder(x: torch.Tensor, order: Collection[int]) -> torch.Tensor:
-    """A dense copy whose dimensions, from outermost to innermost, have this order in memory."""
-    outer_first = list(order)
-    return x.permute(outer_first).contiguous().permute([outer_first.index(axis) for axis in range(x.dim())])
 
 
 def propagate(graph: fx.Graph, calls: Collection[fx.Node]) -> frozenset[fx.Node]:

@@ -17,7 +17,8 @@ from torch import fx
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.cuda_graphs import is_on_cuda
 from torchrlopt.executors.eager.dispatch import use_builtins
-from torchrlopt.executors.eager.finiteness import Guard, finite_nodes, guard_of, weights_sum
+from torchrlopt.executors.eager.finiteness import finite_nodes, guard_of, weights_sum
+from torchrlopt.executors.eager.guard import Guard
 from torchrlopt.executors.eager.inplace import reuse_memory
 from torchrlopt.executors.eager.kernels.alignment import align_products
 from torchrlopt.executors.eager.kernels.attention import select_attentions

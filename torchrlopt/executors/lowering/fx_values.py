@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.ops.onnx_types import dim_of
 from torchrlopt.torch_private.operators import OpOverload, schema_of
-from torchrlopt.torch_private.tensors import is_contiguous_or_false
+from torchrlopt.torch_private.tensors import dim_of, is_contiguous_or_false
 
 # Elementwise, although torch does not tag it as pointwise.
 _UNTAGGED = frozenset({torch.ops.aten.hardswish.default})

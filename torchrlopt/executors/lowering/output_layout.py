@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torchrlopt.capture.sharing import base_of, hint, is_apart
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.lowering.symbols import number_of
 from torchrlopt.ops.emitter import Emitter, aten
-from torchrlopt.ops.onnx_types import dim_of
+from torchrlopt.torch_private.tensors import dim_of
 
 
 def layout_of(value: Any) -> Any:
@@ -156,21 +156,3 @@ def _is_dense(sizes: Sequence[int], strides: Sequence[int], order: Sequence[int]
             return False
         expected *= max(sizes[axis], 1)
     return True
-
-
-def restride(x: torch.Tensor, stride: Collection[int]) -> torch.Tensor:
-    """The same values with the given strides; `x` itself if its strides already match.
-
-    Args:
-        x: a tensor without overlap.
-        stride: one step per dimension, 0 if the elements of `x` repeat, otherwise without overlap.
-    """
-    wanted = tuple(stride)
-    if x.stride() == wanted:
-        return x
-    if all(size <= 1 or has == want for size, has, want in zip(x.shape, x.stride(), wanted, strict=True)):
-        return x.as_strided(x.shape, wanted)
-    if 0 in wanted:
-        once = x[tuple(slice(0, 1) if want == 0 else slice(None) for want in wanted)]
-        return restride(once, [want or 1 for want in wanted]).expand(x.shape)
-    return torch.empty_strided(x.shape, wanted, dtype=x.dtype, device=x.device).copy_(x)

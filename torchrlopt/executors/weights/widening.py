@@ -16,10 +16,9 @@ from torch import fx
 
 from torchrlopt.executors.weights.split_fx import reaching_output
 from torchrlopt.executors.weights.static_part import hoisted_calls
-from torchrlopt.ops.onnx_types import dim_of
 from torchrlopt.ops.traits import MOVES
 from torchrlopt.torch_private.pytree import tree_map_only
-from torchrlopt.torch_private.tensors import FakeTensor
+from torchrlopt.torch_private.tensors import FakeTensor, dim_of
 
 aten = torch.ops.aten
 

@@ -84,6 +84,7 @@ class RunSequence:
 
     Attributes:
         sequence: the compiled sequence, with a schedule for the most recent sizes.
+        program: what it runs.
     """
 
     __module__ = __name__
@@ -93,7 +94,7 @@ class RunSequence:
         ours = indirect.present(getattr(torch, program.dtype))
         inputs, instructions = program.num_inputs, list(program.instructions)
         self.sequence = _C.KernelSequence(ours, inputs, instructions, list(program.outputs))
-        self._program = program
+        self.program = program
         self._has_one = len(program.outputs) == 1
         # Operands from elsewhere may be negated views; packed weights and concat buffers never are.
         made = {number for each in program.instructions for number in (each.packed, each.room)}
@@ -110,7 +111,7 @@ class RunSequence:
             if result is not None:
                 results: tuple[torch.Tensor, ...] = (result,) if self._has_one else result
                 return results
-        return interpret(self._program, operands, {})  # unsupported strides are copied there
+        return interpret(self.program, operands, {})  # unsupported strides are copied there
 
 
 def interpret(

@@ -21,8 +21,8 @@ from torchrlopt.executors.lowering.fx_values import (
     static_shape,
     tensor_of,
 )
-from torchrlopt.ops.onnx_types import dim_of
 from torchrlopt.ops.traits import RESHAPES
+from torchrlopt.torch_private.tensors import dim_of
 
 aten = torch.ops.aten
 _FORWARD = frozenset({aten.conv2d.default, aten.conv3d.default})
