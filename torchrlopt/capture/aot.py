@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -174,8 +174,28 @@ def only_computes(code: types.CodeType) -> bool:
     # Dynamo also counts an object that the call itself has made as modified.
     made = (AttributeMutationNew, ValueMutationNew)
     return not any(
-        effects.is_modified(each) and not isinstance(each.mutation_type, made)
+        effects.is_modified(each)
+        and not isinstance(each.mutation_type, made)
+        and not _is_restored(each, effects.store_attr_mutations.get(each))
         for each in list(effects.id_to_variable.values())
+    )
+
+
+def _is_restored(variable: Any, changes: Mapping[str, Any] | None) -> bool:
+    """Whether a call leaves an object as it was: each attribute that it set has its former constant again.
+
+    All models of transformers 5 set and reset a context variable of theirs.
+    """
+    known = getattr(getattr(variable, "value", None), "__dict__", None)
+    if changes is None or type(known) is not dict:
+        return False
+    return all(
+        name in known
+        and new.is_python_constant()
+        and type(known[name]) in (bool, int, float, str, type(None))
+        and (type(known[name]), repr(known[name]))
+        == (type(new.as_python_constant()), repr(new.as_python_constant()))
+        for name, new in changes.items()
     )
 
 
