@@ -1,25 +1,31 @@
-"""`save` and `load`: a rewritten model as a `.pt2` file of torch.export, including its weights."""
+"""`save` and `load`: a rewritten model as a file, including its weights: our own, or one of torch.export."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import io
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 
 from torchrlopt import executor_table
+from torchrlopt.api.optimise import arguments
 from torchrlopt.api.optimised import Optimised
-from torchrlopt.errors import ModelFormatError, UnsupportedError, VerificationError
+from torchrlopt.api.runner import Runner
+from torchrlopt.errors import ModelFormatError, OptionsError, UnsupportedError, VerificationError
 from torchrlopt.options import Numerics
 from torchrlopt.report import Journal, Report, Status
 from torchrlopt.storage.files import write_whole
 from torchrlopt.torch_private.pytree import tree_leaves, tree_map
 from torchrlopt.torch_private.tensors import marked_dims
 from torchrlopt.warning_filter import ignored_warnings
+
+Format: TypeAlias = Literal["rlopt", "pt2"]
+Inputs: TypeAlias = Sequence[Any] | Mapping[str, Any] | torch.Tensor
 
 _SAVEABLE = ("eager", "inductor")
 _REPORT, _NUMERICS = "torchrlopt_report.json", "torchrlopt_numerics.txt"
@@ -28,44 +34,50 @@ _REPORT, _NUMERICS = "torchrlopt_report.json", "torchrlopt_numerics.txt"
 def save(
     optimised: Optimised,
     path: str | Path,
-    example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor | None = None,
+    example_inputs: Inputs | None = None,
     dynamic_shapes: Any = None,
+    *,
+    format: Format | None = None,
+    other_inputs: Sequence[Inputs] = (),
 ) -> Report:
-    """Save the rewritten model: PyTorch's own operators, and the current weights.
+    """Save the rewritten model with its current weights. Loading it needs none of the model's code.
 
-    The file is an ExportedProgram. Loading it, by `load` or by `torch.export.load`, needs neither the model's
-    code nor this package; kernels of the executor are not in it, but chosen by `load`.
+    There are two formats. A `.rlopt` file runs as fast as the optimised module in eager PyTorch: it holds the
+    packed weights, and which kernels run, for each set of sizes. It is for inference on the CPU, and holds no
+    code. A `.pt2` file is an ExportedProgram of PyTorch's own operators, which `torch.export.load` loads
+    as well; kernels of the executor are not in it, but chosen by `load`.
 
     Args:
         optimised: made by `optimise`; compiled for the example inputs if it is not yet.
-        path: the file, by convention with the suffix .pt2.
+        path: the file.
         example_inputs: as for `optimise`; defaults to those that were given to `optimise`.
-        dynamic_shapes: of the inputs, as for `torch.export.export`. Without it, sizes marked by
+        dynamic_shapes: for "pt2": of the inputs, as for `torch.export.export`. Without it, sizes marked by
             `torch._dynamo.mark_dynamic` vary, and the first size of each input if the model has been compiled
             for varying sizes; all others are those of the example.
+        format: "rlopt" or "pt2"; by default, "rlopt" if the path has this suffix, else "pt2".
+        other_inputs: for "rlopt": inputs of further calls, of other sizes or with other arguments, that the
+            file is to run as well.
 
     Returns:
-        The report; its plan is the one that runs, if PyTorch runs it and it fits the exported graph.
+        The report; its plan is the one that runs, if PyTorch runs it and it fits the saved graph.
 
     Raises:
         UnsupportedError: there are no example inputs, the original runs, the user named an executor that does
-            not run PyTorch operators, or the model writes to its own state.
+            not run PyTorch operators, or the model writes to its own state; with "rlopt" also if a call is
+            more than one graph, is not on the CPU, or takes or returns other objects than tensors, constants
+            and containers of them.
         CaptureError: torch.export rejects the model.
         VerificationError: the result is wrong.
-        OptionsError: the path exists and is not a file.
+        OptionsError: there is no such format, or the path exists and is not a file.
         OSError: the file cannot be written.
     """
-    # heavy
-    from torchrlopt.api.optimise import arguments
-    from torchrlopt.capture.exported import export
-    from torchrlopt.compile.export_program import rewritten_program
-
     if not isinstance(optimised, Optimised):
         raise UnsupportedError(
             "save takes what optimise returns",
             got=type(optimised).__name__,
             todo="torchrlopt.save(torchrlopt.optimise(model, inputs), path)",
         )
+    chosen = _format(path, format)
     runner = optimised._torchrlopt_runner
     example_inputs = runner.example_inputs if example_inputs is None else example_inputs
     if example_inputs is None:
@@ -78,6 +90,74 @@ def save(
         with torch.no_grad():
             optimised(*args, **kwargs)
     done = _saveable(runner.report, runner.options.executor)
+    if chosen == "rlopt":
+        if dynamic_shapes is not None:
+            raise UnsupportedError(
+                "sizes of an .rlopt file do not vary", todo="other_inputs=[...] adds calls of other sizes"
+            )
+        return _save_calls(runner, Path(path), done, [(args, kwargs), *map(arguments, other_inputs)])
+    if other_inputs:
+        raise UnsupportedError("a .pt2 file has one graph", todo="dynamic_shapes=..., or save an .rlopt file")
+    return _save_export(runner, Path(path), done, args, kwargs, dynamic_shapes)
+
+
+def _format(path: str | Path, given: str | None) -> Format:
+    """Return the format of a file.
+
+    Raises:
+        OptionsError: there is no such format.
+    """
+    if given is None:
+        return "rlopt" if Path(path).suffix == ".rlopt" else "pt2"
+    for each in get_args(Format):
+        if given == each:
+            return each  # type: ignore[no-any-return]
+    raise OptionsError("unknown format of a saved model", expected="'rlopt' or 'pt2'", got=given)
+
+
+def _save_calls(
+    runner: Runner,
+    path: Path,
+    done: Report,
+    calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]],
+) -> Report:
+    """Write an .rlopt file."""
+    # heavy
+    from torchrlopt.artefact.file import Tensors, write
+    from torchrlopt.artefact.module import stamp
+    from torchrlopt.compile.stored_call import stored_call
+
+    is_eager = done.executor == executor_table.BASELINE
+    plan = runner.options.plan if is_eager else None
+    options = dataclasses.replace(runner.options, executor=executor_table.BASELINE, plan=plan)
+    reports, graphs, tensors = [], [], Tensors()
+    for args, kwargs in calls:
+        journal = Journal(searcher=options.search.searcher, executor=options.executor)
+        if not is_eager:
+            journal.add_note(f"the optimised model runs in {done.executor}, the saved one in eager PyTorch")
+        plans = done.plans if is_eager else ()
+        graphs.append(stored_call(runner.original, args, kwargs, options, plans, journal, tensors))
+        status = Status("rewritten", weight_sets=1, checked_sets=int(options.verify))
+        reports.append(journal.report(status))
+    report = Report.merged(reports)
+    content = {"stamp": stamp(), "graphs": graphs, "report": json.loads(report.to_json())}
+    write(path.absolute(), content, tensors)
+    return report
+
+
+def _save_export(
+    runner: Runner,
+    path: Path,
+    done: Report,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,
+) -> Report:
+    """Write a .pt2 file."""
+    # heavy
+    from torchrlopt.capture.exported import export
+    from torchrlopt.compile.export_program import rewritten_program
+
     if dynamic_shapes is None:
         dynamic_shapes = _shapes(runner.original, args, kwargs, runner.has_varying_sizes)
     # `save` writes PyTorch operators: if we chose a runtime, the plan for it is not used,
@@ -96,7 +176,7 @@ def save(
         exported, done.plans if is_pytorch or runner.options.plan is not None else (), options, journal
     )
     report = journal.report(Status("rewritten", weight_sets=1, checked_sets=int(options.verify)))
-    write_whole(Path(path).absolute(), _packed(program, report, options.numerics))
+    write_whole(path.absolute(), _packed(program, report, options.numerics))
     return report
 
 
@@ -118,23 +198,31 @@ def _packed(program: torch.export.ExportedProgram, report: Report, numerics: Num
     return file.getvalue()
 
 
-def load(path: str | Path, *, kernels: bool = True) -> torch.nn.Module:
+def load(path: str | Path, *, format: Format | None = None, kernels: bool = True) -> torch.nn.Module:
     """Load a module written by `save`. Needs no search and none of the model's code.
 
-    The module is that of torch.export. On the CPU its calls run in the executor `eager`, with weights packed
-    for this processor, and the first call of each kind of inputs is compared with the plain program. Calls
-    that PyTorch traces, compiles or differentiates run the plain program.
+    An `.rlopt` file is mapped into memory, which processes share, and may come from anybody: it holds tensors
+    and names of operators, and nothing in it is run as code. If it was saved on a processor with other
+    instructions or by another version, its weights are packed again, which takes seconds.
 
-    It uses `torch.export.load`, and is no safer than that, which uses pickle: do not load untrusted files.
-    `save` puts only tensors into a pickle.
+    A `.pt2` file is loaded by `torch.export.load`, and is no safer than that, which uses pickle: do not load
+    untrusted files. `save` puts only tensors into a pickle. On the CPU its calls run in the executor `eager`,
+    with weights packed for this processor, and the first call of each kind of inputs is compared with the
+    plain program. Calls that PyTorch traces, compiles or differentiates run the plain program.
 
     Args:
         path: the file.
-        kernels: whether to use kernels; if not, the module runs PyTorch's operators one by one.
+        format: "rlopt" or "pt2"; by default, "rlopt" if the path has this suffix, else "pt2".
+        kernels: whether a `.pt2` file uses kernels; if not, it runs PyTorch's operators one by one.
 
     Raises:
-        ModelFormatError: there is no such file, or it is not one of torch.export's.
+        ModelFormatError: there is no such file, or it is not what `save` wrote in this format.
+        OptionsError: there is no such format.
     """
+    if _format(path, format) == "rlopt":
+        from torchrlopt.artefact import module  # heavy
+
+        return module.load(Path(path))
     if not Path(path).is_file():  # torch would log a traceback first
         expected = "what torchrlopt.save wrote"
         raise ModelFormatError("the file cannot be loaded: there is none", where=str(path), expected=expected)

@@ -1,0 +1,159 @@
+"""`.rlopt` files from anybody: refused with a type, or run without code of theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import torchrlopt
+from tests.artefact.hostile import read, written
+from tests.artefact.models import made, saved
+from torchrlopt.artefact import functions
+from torchrlopt.errors import ModelFormatError, UnsupportedError
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, torch.Tensor]]:
+    model, inputs = made("packed")
+    path = tmp_path_factory.mktemp("saved") / "fast.rlopt"
+    saved(model, inputs, path)
+    return read(path)
+
+
+def _set(whole: Any, *path: Any, to: Any) -> None:
+    for key in path[:-1]:
+        whole = whole[key]
+    whole[path[-1]] = to
+
+
+GRAPH = ("content", "graphs", 0)
+RUN = (*GRAPH, "packed", "run")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ((*RUN, "calls", 0, 0), "aten.from_file.default", "calls no function that it may"),
+        ((*RUN, "calls", 0, 0), "torch.load", "calls no function"),
+        ((*RUN, "calls", 0, 0), "method.__reduce_ex__", "calls no function"),
+        ((*RUN, "calls", 0, 0), "aten.add.__class__", "calls no function"),
+        ((*RUN, "calls", 0, 0), ["operator.getitem"], "calls no function"),
+        ((*RUN, "calls", 0, 1), [{"v": 99}], "reads a value that does not exist"),
+        ((*RUN, "calls", 0, 1), [{"v": True}], "reads a value that does not exist"),
+        ((*RUN, "calls", 0, 1), [{"dtype": "os"}], "an argument of no known kind"),
+        ((*RUN, "calls", 0), ["kernel.sequence", [["float32", 0, [], [0]]], {}], "a sequence of kernels"),
+        ((*RUN, "calls", 0), ["kernel.sequence", [["__class__", 0, [], []]], {}], "a sequence of kernels"),
+        ((*RUN, "values", 0), {"tensor": 99}, "there is no such tensor"),
+        ((*RUN, "outputs"), [{"v": 10**9}], "reads a value"),
+        ((*GRAPH, "packed", "watched"), [7], "what must be finite is no input"),
+        ((*GRAPH, "results"), {"list": [{"tensor": 9}]}, "a description of a call is malformed"),
+        ((*GRAPH, "arguments", "tensors", 0, "shape"), [-1], "no type, sizes and strides"),
+        ((*GRAPH, "arguments", "positional"), [1], "names of parameters are no texts"),
+        (("tensors", 0, "shape"), [2**40, 2**40], "other bytes than its type and sizes say"),
+        (("tensors", 0, "stride"), [2**62, 2**62], "a tensor has no sizes and strides"),
+        (("tensors", 0, "dtype"), "float128", "no known type"),
+        (("tensors", 0, "part"), "../../etc/passwd", "its bytes are missing"),
+        (("format",), 2, "another format"),
+        (("content", "graphs"), [], "there is no graph"),
+        (("more",), 1, "an object has other fields"),
+    ],
+)
+def test_malformed_content_is_refused(
+    path: tuple[Any, ...], value: Any, message: str, content: Any, tmp_path: Path
+) -> None:
+    whole, parts = json.loads(json.dumps(content[0])), content[1]
+    _set(whole, *path, to=value)
+    (tmp_path / "bad.rlopt").write_bytes(written(whole, parts))
+    with pytest.raises(ModelFormatError, match=message):
+        torchrlopt.load(tmp_path / "bad.rlopt")
+
+
+class Code:
+    """What a pickle would run."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("ran",)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda data: b"",
+        lambda data: data[:1000],
+        lambda data: data[:-1],
+        lambda data: b"\xff" * 8 + data[8:],
+        lambda data: pickle.dumps(Code()),
+        lambda data: data.replace(b"aten", b"atem", 1).replace(b"mkldnn", b"mkldnm", 1),
+        lambda data: data.replace(b'\\"calls\\"', b'\\"callz\\"', 1),
+    ],
+)
+def test_damaged_files_are_refused(
+    make: Callable[[bytes], bytes], content: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.rlopt").write_bytes(make(written(*content)))
+    with pytest.raises(ModelFormatError):
+        torchrlopt.load("bad.rlopt")
+    assert not Path("ran").exists()
+
+
+def test_deeply_nested_content(content: Any, tmp_path: Path) -> None:
+    whole, parts = json.loads(json.dumps(content[0])), content[1]
+    deep: Any = 0
+    for _ in range(200):
+        deep = [deep]
+    _set(whole, *RUN, "calls", 0, 1, to=[deep])
+    (tmp_path / "deep.rlopt").write_bytes(written(whole, parts))
+    with pytest.raises(ModelFormatError, match="nested too deep"):
+        torchrlopt.load(tmp_path / "deep.rlopt")
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a pipe"])
+def test_what_is_no_file(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "it.rlopt"
+    (os.mkdir if kind == "a folder" else os.mkfifo)(path)
+    with pytest.raises(ModelFormatError):
+        torchrlopt.load(path)
+
+
+ONES = torch.ones(2, 8, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        (
+            "torch._scaled_dot_product_flash_attention_for_cpu",
+            (ONES, ONES, torch.ones(2, 8, 9999, 4)),
+        ),
+        ("torch._scaled_dot_product_flash_attention_for_cpu", (ONES, ONES[:1], ONES[:1])),
+        (
+            "torch._native_batch_norm_legit_no_training",
+            (ONES, torch.ones(1), torch.ones(8), torch.ones(8), torch.ones(8), 0.1, 1e-5),
+        ),
+        ("aten.native_group_norm.default", (ONES, None, None, 2, 8, 10**6, 2, 1e-5)),
+    ],
+)
+def test_operators_that_trust_their_caller_are_checked(name: str, args: tuple[Any, ...]) -> None:
+    with pytest.raises(UnsupportedError, match="do not fit"):
+        functions.checked_of(name)(*args)
+
+
+@pytest.mark.parametrize(("seed", "cases"), [(1, "100"), pytest.param(2, "2000", marks=pytest.mark.nightly)])
+def test_mutations(seed: int, cases: str, tmp_path: Path) -> None:
+    """In a process of its own: none crashes, runs code, or raises another error on loading."""
+    command = [sys.executable, "-m", "tests.artefact.hostile", str(seed), cases, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    counts = json.loads(done.stdout.splitlines()[-1])
+    assert counts["refused"] > int(cases) / 4
+    assert counts["ran"] > int(cases) / 20

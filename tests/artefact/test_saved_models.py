@@ -1,0 +1,380 @@
+"""`.rlopt` files: what runs after loading, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchrlopt
+from tests.artefact.models import NAMES, OPTIONS, made, saved
+from torchrlopt.artefact import lowered, module
+from torchrlopt.artefact.module import SavedModel
+from torchrlopt.errors import ModelFormatError, OptionsError, UnsupportedError
+from torchrlopt.torch_private.pytree import tree_leaves
+
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
+
+def load(path: Path) -> SavedModel:
+    loaded = torchrlopt.load(path)
+    assert isinstance(loaded, SavedModel)
+    return loaded
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+    for one, other in zip(tree_leaves(found), tree_leaves(expected), strict=True):
+        if isinstance(one, torch.Tensor):
+            torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+        else:
+            assert one == other
+
+
+def functions_of(loaded: SavedModel) -> list[str]:
+    """Names of what a call runs."""
+    steps = loaded._graphs[0]._graph._run._calls._steps
+    return [getattr(each.function, "__name__", str(each.function)) for each in steps]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loaded_model_is_the_live_one(name: str, tmp_path: Path) -> None:
+    model, inputs = made(name)
+    fast = saved(model, inputs, tmp_path / "fast.rlopt")
+    loaded = load(tmp_path / "fast.rlopt")
+    assert loaded.report["rebuilt"] == ""
+    assert loaded.report["kept"] == "rewritten"
+    with torch.no_grad():
+        assert_equal(loaded(*inputs), fast(*inputs))
+        assert type(loaded(*inputs)) is type(model(*inputs))
+    assert not loaded(*inputs)[1 if name != "convolutions" else "image"].requires_grad
+    names = functions_of(loaded)
+    if name == "convolutions":
+        assert "sequence" in names
+        assert not {"convolution", "linear"} & {each for each in names if each.startswith("torch")}
+    if name == "attention":
+        assert "attention" in names
+
+
+def test_loading_imports_no_compiler(tmp_path: Path) -> None:
+    model, inputs = made("convolutions")
+    saved(model, inputs, tmp_path / "fast.rlopt")
+    torch.save(inputs, tmp_path / "inputs.pt")
+    torch.save(model(*inputs)["image"], tmp_path / "outputs.pt")
+    code = (
+        "import sys, torch; inputs, outputs = map(torch.load, sys.argv[2:]); import torchrlopt; "
+        "found = torchrlopt.load(sys.argv[1])(*inputs)['image']; "
+        "assert torch.allclose(found, outputs, rtol=1e-4, atol=1e-4); "
+        "heavy = {'torch._dynamo', 'sympy', 'onnx', 'onnx_ir', 'torch._inductor', 'safetensors.numpy'}; "
+        "print(sorted(heavy & set(sys.modules)), 'tests' in sys.modules)"
+    )
+    files = [str(tmp_path / name) for name in ("fast.rlopt", "inputs.pt", "outputs.pt")]
+    assert subprocess.check_output([sys.executable, "-c", code, *files], text=True) == "[] False\n"
+
+
+def test_weights_are_mapped_where_kernels_read_them(tmp_path: Path) -> None:
+    model, inputs = made("convolutions")
+    path = tmp_path / "fast.rlopt"
+    saved(model, inputs, path)
+    loaded = load(path)
+    tensors = [x for x in loaded._graphs[0]._graph._run._calls._values if isinstance(x, torch.Tensor)]
+    assert tensors
+    assert all(tensor.data_ptr() % 64 == 0 for tensor in tensors)
+    ranges = [
+        [int(end, 16) for end in line.split()[0].split("-")]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if line.endswith(str(path))
+    ]
+    for tensor in tensors:
+        assert any(start <= tensor.data_ptr() < end for start, end in ranges)
+    tensors[0].zero_()  # a private copy of a page: neither an error nor a change of the file
+    with torch.no_grad():
+        torch.testing.assert_close(load(path)(*inputs), model(*inputs), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_instructions_pack_anew(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = made(name)
+    with monkeypatch.context() as elsewhere:
+        here = module.stamp()
+        elsewhere.setattr(module, "stamp", lambda: {**here, "instructions": "other"})
+        fast = saved(model, inputs, tmp_path / "fast.rlopt")
+    called = []
+    real = lowered.rebuilt
+    monkeypatch.setattr(lowered, "rebuilt", lambda *args: (called.append(1), real(*args))[1])
+    loaded = load(tmp_path / "fast.rlopt")
+    assert called == [1]
+    assert "instructions 'other' on saving" in loaded.report["rebuilt"]
+    with torch.no_grad():
+        assert_equal(loaded(*inputs), fast(*inputs))
+    monkeypatch.undo()
+    saved(model, inputs, tmp_path / "here.rlopt")
+    assert functions_of(loaded) == functions_of(load(tmp_path / "here.rlopt"))
+
+
+def test_operands_that_are_not_finite(tmp_path: Path) -> None:
+    model, (x, image) = made("packed")
+    saved(model, (x, image), tmp_path / "fast.rlopt")
+    loaded = load(tmp_path / "fast.rlopt")
+    x[0, 0], image[0, 0, 0, 0] = torch.nan, torch.inf
+    with torch.no_grad():
+        found, expected = loaded(x, image), model(x, image)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one.isfinite(), other.isfinite())
+        torch.testing.assert_close(one.nan_to_num(0, 0, 0), other.nan_to_num(0, 0, 0), rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        model.up.weight[0, 0] = torch.inf
+    saved(model, (x, image), tmp_path / "infinite.rlopt")
+    with torch.no_grad():
+        assert torch.equal(load(tmp_path / "infinite.rlopt")(x, image)[0].isnan(), model(x, image)[0].isnan())
+
+
+# ---- what a call takes and returns
+
+
+@dataclasses.dataclass
+class Answer(OrderedDict[str, Any]):
+    """As `ModelOutput` of transformers: fields are attributes and items."""
+
+    y: Any = None
+    hidden: Any = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) is not None:
+                self[field.name] = getattr(self, field.name)
+
+
+class Rich(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+
+    def forward(
+        self,
+        pair: tuple[torch.Tensor, Any],
+        *more: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        scale: float = 2.0,
+        mode: str = "sum",
+        **rest: Any,
+    ) -> Any:
+        x, unused = pair
+        y = torch.relu(self.linear(x)) * scale + rest["shift"]["by"] + (more[0] if more else 0)
+        y = y if mask is None else y.masked_fill(mask, 0.0)
+        return Answer(y=[y, y, (y.sum() if mode == "sum" else None, 3, "text")]), unused
+
+
+def test_containers_constants_and_keywords(tmp_path: Path) -> None:
+    model = Rich().eval()
+    x, shift = torch.randn(3, 8), {"by": torch.ones(4), "name": None}
+    call = {"pair": (x, torch.ones(2)), "mask": torch.rand(3, 4) > 0.5, "shift": shift}
+    saved(model, call, tmp_path / "fast.rlopt")
+    loaded = load(tmp_path / "fast.rlopt")
+    with torch.no_grad():
+        (found, same), (expected, _) = loaded(**call), model(**call)
+        torch.testing.assert_close(found.y[:2], expected.y[:2])
+        assert found.y[2][1:] == (3, "text")
+    assert same is call["pair"][1]
+    assert found["y"] is found.y is found[0]
+    assert found.hidden is None
+    assert list(found) == ["y"]
+    with pytest.raises(AttributeError):
+        found.nothing  # noqa: B018  # it raises
+    assert_equal(loaded(call["pair"], mask=call["mask"], shift=shift, scale=2.0, mode="sum")[0].y, found.y)
+
+
+@pytest.fixture(scope="module")
+def rich(tmp_path_factory: pytest.TempPathFactory) -> tuple[SavedModel, dict[str, Any]]:
+    call = {
+        "pair": (torch.randn(3, 8), torch.ones(2)),
+        "mask": torch.rand(3, 4) > 0.5,
+        "shift": {"by": torch.ones(4), "name": None},
+    }
+    path = tmp_path_factory.mktemp("rich") / "fast.rlopt"
+    saved(Rich().eval(), call, path)
+    return load(path), call
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scale": 3.0}, "where: scale; expected: 2.0; got: 3.0"),
+        ({"scale": 2}, "where: scale; expected: 2.0; got: 2"),
+        ({"mode": "mean"}, "where: mode"),
+        ({"mask": None}, "where: mask; expected: a tensor; got: NoneType"),
+        ({"pair": (torch.ones(4, 8), torch.ones(2))}, r"where: pair\[0\].*\[3, 8\].*\[4, 8\]"),
+        ({"pair": (torch.ones(3, 8).double(), torch.ones(2))}, "torch.float32.*torch.float64"),
+        ({"pair": [torch.ones(3, 8), torch.ones(2)]}, "expected: a tuple; got: list"),
+        ({"shift": {"by": torch.ones(4)}}, "where: shift; expected: 2 parts; got: 1"),
+        ({"shift": {"by": torch.ones(4), "other": None}}, "the key 'name'"),
+        ({"other": 1}, "where: other; expected: no such argument"),
+    ],
+)
+def test_calls_that_differ_are_refused(
+    change: dict[str, Any], message: str, rich: tuple[SavedModel, dict[str, Any]]
+) -> None:
+    loaded, call = rich
+    loaded(**call)
+    with pytest.raises(UnsupportedError, match=message):
+        loaded(**{**call, **change})
+
+
+def test_positional_arguments(tmp_path: Path) -> None:
+    model = Rich().eval()
+    fast = torchrlopt.optimise(model, **OPTIONS)
+    pair, more, shift = (torch.randn(3, 8), None), torch.randn(3, 4), {"by": torch.ones(4)}
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, pair: Any, *more: torch.Tensor) -> Any:
+            return self.model(pair, *more, shift=shift)[0].y
+
+    saved(Whole().eval(), (pair, more), tmp_path / "fast.rlopt")
+    loaded = load(tmp_path / "fast.rlopt")
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(pair, more)[:2], fast(pair, more, shift=shift)[0].y[:2])
+    for args in ((pair,), (pair, more, more), ()):
+        with pytest.raises(UnsupportedError, match="the call differs"):
+            loaded(*args)
+
+
+def test_strides_of_arguments(tmp_path: Path) -> None:
+    model, (x,) = made("convolutions")
+    saved(model, (x,), tmp_path / "fast.rlopt")
+    loaded = load(tmp_path / "fast.rlopt")
+    with torch.no_grad():
+        expected = loaded(x)
+        assert_equal(loaded(x.to(memory_format=torch.channels_last)), expected)
+        assert_equal(loaded(torch.stack([x, x])[1].flip(3).flip(3)), expected)
+
+
+def test_several_sizes(tmp_path: Path) -> None:
+    model, (x,) = made("convolutions")
+    sizes = [(2, 3, 16, 16), (1, 3, 24, 8)]
+    saved(model, (x,), tmp_path / "fast.rlopt", other_inputs=[torch.randn(size) for size in sizes])
+    loaded = load(tmp_path / "fast.rlopt")
+    for size in (x.shape, *sizes):
+        y = torch.randn(size)
+        with torch.no_grad():
+            torch.testing.assert_close(loaded(y), model(y), rtol=1e-4, atol=1e-4)
+    with pytest.raises(UnsupportedError, match=r"other_inputs"):
+        loaded(torch.randn(3, 3, 16, 16))
+    saved(model, (x,), tmp_path / "one.rlopt")
+    # Weights are stored once.
+    one, three = ((tmp_path / name).stat().st_size for name in ("one.rlopt", "fast.rlopt"))
+    assert three < 2 * one
+
+
+def test_gradients_and_autocast_are_refused(tmp_path: Path) -> None:
+    model, (x,) = made("convolutions")
+    saved(model, (x,), tmp_path / "fast.rlopt")
+    loaded = load(tmp_path / "fast.rlopt")
+    x.requires_grad_()
+    with pytest.raises(UnsupportedError, match="records no gradients"):
+        loaded(x)
+    with torch.no_grad():
+        loaded(x)
+        with torch.autocast("cpu"), pytest.raises(UnsupportedError, match="autocast"):
+            loaded(x)
+
+
+# ---- what is not saved
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        return torch.relu(self.linear(x)) + self.count
+
+
+class Broken(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        torch._dynamo.graph_break()
+        return self.linear(y)
+
+
+class Remembering(Broken):
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.linear(x)
+
+
+class Weighty(Broken):
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.linear(x), self.linear.weight
+
+
+class Odd(Broken):
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.linear(x), {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Counting, "it writes to its own state"),
+        (Broken, "Dynamo ended the graph"),
+        (Remembering, "it sets attributes"),
+        (Weighty, "such as a weight"),
+        (Odd, "a saved model returns tensors"),
+    ],
+)
+def test_what_cannot_be_saved_says_why(kind: type[nn.Module], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        saved(kind().eval(), (torch.randn(4, 8),), tmp_path / "fast.rlopt")
+    assert not list(tmp_path.iterdir())
+
+
+def test_formats(tmp_path: Path) -> None:
+    model, inputs = made("convolutions")
+    fast = saved(model, inputs, tmp_path / "a.model", format="rlopt")
+    assert_equal(torchrlopt.load(tmp_path / "a.model", format="rlopt")(*inputs), fast(*inputs))
+    torchrlopt.save(fast, tmp_path / "fast.pt2")
+    (tmp_path / "fast.pt2").rename(tmp_path / "export.rlopt")
+    with pytest.raises(ModelFormatError, match="cannot be read"):  # not by torch.export.load
+        torchrlopt.load(tmp_path / "export.rlopt")
+    with pytest.raises(ModelFormatError):
+        torchrlopt.load(tmp_path / "missing.rlopt")
+    with pytest.raises(OptionsError, match="'rlopt' or 'pt2'"):
+        torchrlopt.save(fast, tmp_path / "fast", format="onnx")  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedError, match="other_inputs"):
+        torchrlopt.save(fast, tmp_path / "fast.rlopt", dynamic_shapes={"x": {0: torch.export.Dim.AUTO}})
+    with pytest.raises(UnsupportedError, match="has one graph"):
+        torchrlopt.save(fast, tmp_path / "fast.pt2", other_inputs=[inputs])
+
+
+def test_a_runtime_is_replaced_by_eager_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = made("convolutions")
+    fast = torchrlopt.optimise(model, inputs, **OPTIONS)
+    runner = fast._torchrlopt_runner
+    runner.reports = [dataclasses.replace(each, executor="openvino") for each in runner.reports]
+    runner.options = dataclasses.replace(runner.options, executor="default")
+    report = torchrlopt.save(fast, tmp_path / "fast.rlopt")
+    assert report.executor == "eager"
+    assert any("runs in openvino, the saved one in eager PyTorch" in note for note in report.notes)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            load(tmp_path / "fast.rlopt")(*inputs), model(*inputs), rtol=1e-4, atol=1e-4
+        )

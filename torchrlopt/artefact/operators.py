@@ -1,0 +1,112 @@
+"""The operators of PyTorch that a file may name, without their overloads.
+
+They compute new tensors of tensors, numbers and names of modes, in memory that they check or allocate. Those
+are left out that read files, draw random numbers, turn data into Python numbers, or trust an index without
+looking. `checked` has what three operators leave to their callers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torchrlopt.errors import UnsupportedError
+
+_ELEMENTWISE = (
+    "abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift "
+    "bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min cos "
+    "cosh div elu eq erf exp expm1 floor fmod ge gelu gt hardshrink hardsigmoid hardswish hardtanh "
+    "isinf isnan isneginf isposinf le leaky_relu lerp log log10 log1p log2 logical_and logical_not "
+    "logical_or logical_xor lt maximum minimum mish mul ne neg pow reciprocal relu remainder round "
+    "rsqrt rsub sgn sigmoid sign silu sin sinh softplus softshrink sqrt square sub tan tanh threshold "
+    "masked_fill trunc where"
+)
+_OTHERS = (
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d _addmm_activation _fused_rms_norm _log_softmax "
+    "_native_batch_norm_legit_no_training _prelu_kernel _safe_softmax "
+    "_scaled_dot_product_flash_attention_for_cpu _softmax _to_copy _unsafe_view _upsample_bicubic2d_aa "
+    "_upsample_bilinear2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d "
+    "_upsample_nearest_exact3d addmm alias amax amin any arange argmax argmin as_strided avg_pool1d "
+    "avg_pool2d avg_pool3d baddbmm bmm cat channel_shuffle chunk clone constant_pad_nd contiguous "
+    "convolution copy cumprod cumsum detach diagonal dot einsum embedding empty_strided expand fill "
+    "flip full full_like gather glu grid_sampler_2d grid_sampler_3d index index_put index_select "
+    "linalg_vector_norm linear log_sigmoid_forward logsumexp matmul max max_pool1d "
+    "max_pool2d_with_indices max_pool3d_with_indices mean min mm mv native_channel_shuffle "
+    "native_group_norm native_layer_norm new_full new_ones new_zeros ones ones_like permute "
+    "pixel_shuffle prod reflection_pad1d reflection_pad2d reflection_pad3d repeat repeat_interleave "
+    "replication_pad1d replication_pad2d replication_pad3d reshape roll scalar_tensor "
+    "scaled_dot_product_attention scatter scatter_add scatter_reduce select select_scatter slice "
+    "slice_scatter sort split split_with_sizes squeeze stack std sum t topk transpose tril triu unbind "
+    "unfold unsafe_split unsqueeze upsample_bicubic2d upsample_bilinear2d upsample_linear1d "
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d var var_mean view "
+    "zeros zeros_like"
+)
+
+NAMES = {
+    "aten": frozenset(
+        [*_ELEMENTWISE.split(), *(f"{name}_" for name in _ELEMENTWISE.split()), *_OTHERS.split()]
+    ),
+    "mkldnn": frozenset(
+        (
+            "_convolution_pointwise",
+            "_convolution_transpose_pointwise",
+            "_linear_pointwise",
+            "_reorder_convolution_weight",
+            "_reorder_convolution_transpose_weight",
+            "_reorder_linear_weight",
+        )
+    ),
+}
+"""The names by namespace; elementwise operators also in their in-place forms."""
+
+
+def _check_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: Any, **named: Any) -> None:
+    mask = named.get("attn_mask")
+    if q.dim() != 4 or q.shape[:2] != k.shape[:2] or k.shape[:3] != v.shape[:3]:
+        raise _do_not_fit(q, k, v)
+    if mask is not None:
+        mask.expand(*q.shape[:3], k.shape[2])  # raises
+
+
+def _check_batch_norm(x: torch.Tensor, *others: Any) -> None:
+    if x.dim() < 2 or any(each is not None and each.shape != x.shape[1:2] for each in others[:4]):
+        raise _do_not_fit(x, *(each for each in others[:4] if each is not None))
+
+
+def _check_group_norm(
+    x: torch.Tensor, weight: Any, bias: Any, batch: int, channels: int, pixels: int, *others: Any
+) -> None:
+    if min(batch, channels, pixels) < 0 or x.numel() != batch * channels * pixels:
+        raise _do_not_fit(x)
+
+
+def _do_not_fit(*tensors: torch.Tensor) -> UnsupportedError:
+    return UnsupportedError("operands do not fit each other", got=[tuple(each.shape) for each in tensors])
+
+
+_CHECKS: dict[str, Callable[..., None]] = {
+    "_scaled_dot_product_flash_attention_for_cpu": _check_attention,
+    "_native_batch_norm_legit_no_training": _check_batch_norm,
+    "native_group_norm": _check_group_norm,
+}
+"""What these operators do not check: they would read beyond the memory of an operand."""
+
+
+def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of an operator with all checks.
+
+    Args:
+        name: of the operator, without its namespace and overload.
+        function: an overload of it, or its builtin.
+    """
+    check = _CHECKS.get(name)
+    if check is None:
+        return function
+
+    def run(*args: Any, **named: Any) -> Any:
+        check(*args, **named)
+        return function(*args, **named)
+
+    return run
