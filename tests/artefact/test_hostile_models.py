@@ -140,6 +140,7 @@ ONES = torch.ones(2, 8, 4, 4)
             "torch._native_batch_norm_legit_no_training",
             (ONES, torch.ones(1), torch.ones(8), torch.ones(8), torch.ones(8), 0.1, 1e-5),
         ),
+        ("aten._weight_norm_interface.default", (ONES, torch.ones(1))),
         ("aten.native_group_norm.default", (ONES, None, None, 2, 8, 10**6, 2, 1e-5)),
     ],
 )

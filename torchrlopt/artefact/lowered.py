@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchrlopt.artefact import calls
 from torchrlopt.artefact.calls import Json, damaged, fields
-from torchrlopt.artefact.functions import function_of
+from torchrlopt.artefact.functions import checked_of, function_of
 from torchrlopt.artefact.graph import ReadTensor
 from torchrlopt.errors import ModelFormatError, UnsupportedError
 from torchrlopt.executors.eager.kernels.epilogues import taken_apart
@@ -220,7 +220,7 @@ def _node(graph: fx.Graph, call: Json, nodes: Sequence[Any], mode: FakeTensorMod
         raise damaged("a keyword is no name", list(keywords))
     node = graph.call_function(function, args, keywords)
     with mode:
-        node.meta["val"] = function(
+        node.meta["val"] = checked_of(name)(
             *fx.map_arg(args, lambda each: each.meta["val"]),
             **fx.map_arg(keywords, lambda each: each.meta["val"]),
         )

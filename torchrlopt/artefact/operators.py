@@ -2,7 +2,7 @@
 
 They compute new tensors of tensors, numbers and names of modes, in memory that they check or allocate. Those
 are left out that read files, draw random numbers, turn data into Python numbers, or trust an index without
-looking. `checked` has what three operators leave to their callers.
+looking. `checked` has what some operators leave to their callers.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _OTHERS = (
     "_native_batch_norm_legit_no_training _prelu_kernel _safe_softmax "
     "_scaled_dot_product_flash_attention_for_cpu _softmax _to_copy _unsafe_view _upsample_bicubic2d_aa "
     "_upsample_bilinear2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d "
-    "_upsample_nearest_exact3d addmm alias amax amin any arange argmax argmin as_strided avg_pool1d "
-    "avg_pool2d avg_pool3d baddbmm bmm cat channel_shuffle chunk clone constant_pad_nd contiguous "
-    "convolution copy cumprod cumsum detach diagonal dot einsum embedding empty_strided expand fill "
-    "flip full full_like gather glu grid_sampler_2d grid_sampler_3d index index_put index_select "
-    "linalg_vector_norm linear log_sigmoid_forward logsumexp matmul max max_pool1d "
-    "max_pool2d_with_indices max_pool3d_with_indices mean min mm mv native_channel_shuffle "
+    "_upsample_nearest_exact3d _weight_norm_interface addmm alias amax amin any arange argmax argmin "
+    "as_strided avg_pool1d avg_pool2d avg_pool3d baddbmm bmm cat channel_shuffle chunk clone "
+    "constant_pad_nd contiguous convolution copy cumprod cumsum detach diagonal dot einsum embedding "
+    "empty_strided expand fill flip full full_like gather glu grid_sampler_2d grid_sampler_3d index "
+    "index_put index_select linalg_vector_norm linear log_sigmoid_forward logsumexp matmul max "
+    "max_pool1d max_pool2d_with_indices max_pool3d_with_indices mean min mm mv native_channel_shuffle "
     "native_group_norm native_layer_norm new_full new_ones new_zeros ones ones_like permute "
     "pixel_shuffle prod reflection_pad1d reflection_pad2d reflection_pad3d repeat repeat_interleave "
     "replication_pad1d replication_pad2d replication_pad3d reshape roll scalar_tensor "
@@ -82,6 +82,11 @@ def _check_group_norm(
         raise _do_not_fit(x)
 
 
+def _check_weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> None:
+    if dim not in (0, v.dim() - 1) or g.numel() != v.shape[dim]:
+        raise _do_not_fit(v, g)
+
+
 def _do_not_fit(*tensors: torch.Tensor) -> UnsupportedError:
     return UnsupportedError("operands do not fit each other", got=[tuple(each.shape) for each in tensors])
 
@@ -89,6 +94,7 @@ def _do_not_fit(*tensors: torch.Tensor) -> UnsupportedError:
 _CHECKS: dict[str, Callable[..., None]] = {
     "_scaled_dot_product_flash_attention_for_cpu": _check_attention,
     "_native_batch_norm_legit_no_training": _check_batch_norm,
+    "_weight_norm_interface": _check_weight_norm,
     "native_group_norm": _check_group_norm,
 }
 """What these operators do not check: they would read beyond the memory of an operand."""
