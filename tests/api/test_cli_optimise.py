@@ -45,7 +45,7 @@ def test_to_every_kind_of_file(kind: str, tmp_path: Path) -> None:
     if kind == "file":
         source = str(tmp_path / "in.onnx")
         torch.onnx.export(model, (x,), source, dynamo=True, verbose=False)
-    results = {ending: tmp_path / f"out{ending}" for ending in (".onnx", ".pt2")}
+    results = {ending: tmp_path / f"out{ending}" for ending in (".onnx", ".rlopt", ".pt2")}
     for out in results.values():
         arguments = ["optimise", source, "-o", str(out), "--option", "searcher=greedy", "--json"]
         arguments += ["--option", "measure=false"]
@@ -56,8 +56,9 @@ def test_to_every_kind_of_file(kind: str, tmp_path: Path) -> None:
         assert report["steps"], "merged"
     with torch.no_grad():
         expected = model(x)
-        (result,) = tree_leaves(torchrlopt.load(results[".pt2"])(x))  # a file's model returns a tuple
-        torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
+        for ending in (".rlopt", ".pt2"):
+            (result,) = tree_leaves(torchrlopt.load(results[ending])(x))  # a file's model returns a tuple
+            torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
     saved = onnx.load(results[".onnx"])
     (found,) = onnx.reference.ReferenceEvaluator(saved).run(None, {saved.graph.input[0].name: x.numpy()})
     torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-5, atol=1e-5)
@@ -66,7 +67,7 @@ def test_to_every_kind_of_file(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (("optimise", BRANCHES, "-o", "out.tflite"), 2, "expected: .onnx or .pt2; got: .tflite"),
+        (("optimise", BRANCHES, "-o", "out.tflite"), 2, "expected: .onnx or .rlopt or .pt2; got: .tflite"),
         (("optimise", BRANCHES, "-o", "no/such/folder/out.pt2"), 2, "no such folder"),
         (("optimise", "nowhere.onnx", "-o", "out.onnx"), 2, "no such file"),
         (("optimise", "nowhere.onnx", "-o", "out.pt2"), 2, "no such file"),

@@ -128,7 +128,8 @@ def optimise_onnx(
 def optimise(
     model: Annotated[str, typer.Argument(help=HELP)],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Where the result goes: .onnx or .pt2.", dir_okay=False)
+        Path,
+        typer.Option("--out", "-o", help="Where the result goes: .onnx, .rlopt or .pt2.", dir_okay=False),
     ],
     option: Annotated[
         list[str] | None,
@@ -136,12 +137,13 @@ def optimise(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Rewrite a model and write it as ONNX, or as a program of torch.export (.pt2) with its weights.
+    """Rewrite a model and write it as ONNX, as .rlopt, or as a program of torch.export (.pt2).
 
-    An .onnx result is one of optimise-onnx. A .pt2 result runs in PyTorch and is loaded by torchrlopt.load or
-    torch.export.load; it is not timed.
+    An .onnx result is one of optimise-onnx. An .rlopt result runs our kernels on packed weights and is loaded by
+    torchrlopt.load; a .pt2 result runs in PyTorch and is loaded by torch.export.load as well. These two are
+    not timed.
 
-    Example: torchrlopt optimise my_module:make_model -o fast.pt2
+    Example: torchrlopt optimise my_module:make_model -o fast.rlopt
     """
     from torchrlopt.api.cli.optimise import to_file  # heavy
 

@@ -1,4 +1,4 @@
-"""`torchrlopt optimise`: rewrites a model by name into a file, `.onnx` or `.pt2`."""
+"""`torchrlopt optimise`: rewrites a model by name into a file, `.onnx`, `.rlopt` or `.pt2`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ def to_file(model: str, out: Path, options: Mapping[str, Any]) -> Report:
 
     Args:
         model: see `models.HELP`.
-        out: ends in .onnx or .pt2.
+        out: ends in .onnx, .rlopt or .pt2.
         options: see `Options`.
 
     Raises:
         OptionsError: there is no such model, or the suffix is unknown.
         RlOptError: see `optimise_onnx` and `save`.
     """
-    kinds: dict[str, Callable[[str, Path, Mapping[str, Any]], Report]] = {".onnx": _to_onnx, ".pt2": _to_pt2}
+    kinds: dict[str, Callable[[str, Path, Mapping[str, Any]], Report]] = {
+        ".onnx": _to_onnx,
+        ".rlopt": _saved,
+        ".pt2": _saved,
+    }
     if out.suffix not in kinds:
         raise OptionsError(
             "the ending of the result is unknown", expected=" or ".join(kinds), got=out.suffix or str(out)
@@ -53,8 +57,8 @@ def _to_onnx(model: str, out: Path, options: Mapping[str, Any]) -> Report:
         return optimise_onnx(path, out, **options)
 
 
-def _to_pt2(model: str, out: Path, options: Mapping[str, Any]) -> Report:
-    """The saved program runs without the executor's own kernels, so whether those pay does not matter."""
+def _saved(model: str, out: Path, options: Mapping[str, Any]) -> Report:
+    """What is saved was not timed: a program of torch.export runs without the executor's own kernels."""
     module, inputs = load_model(model)
     given = flat_options(options)
     is_timed = given.get("measure_plans", 1) != 1
