@@ -17,6 +17,7 @@ from tests.crosses import nightly_but
 from tests.e2e.models import QUICK, Branches, ConvBranches, build
 from tests.e2e.threads import in_threads
 from torchrlopt.api import whole_call
+from torchrlopt.api.gate import Gate
 from torchrlopt.capture import aot
 from torchrlopt.compile import backend
 from torchrlopt.compile.compiled import Compiled
@@ -435,6 +436,30 @@ def test_gradients_that_calls_of_the_original_lose_are_reported(
     assert "were not recorded in calls of the original while another thread compiled" in caplog.text
     recorded = Calling(fast, X, around=torch.enable_grad()).returned()
     assert recorded.requires_grad
+
+
+def test_calls_that_a_graph_refuses_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one after the other, although none is a first call that has succeeded."""
+    scale = torch.ones(40, requires_grad=True)
+
+    class Scaled(Branches):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * scale
+
+    fast = torchrlopt.optimise(Scaled().eval(), **QUICK)
+    assert Calling(fast, X, around=torch.enable_grad()).returned().requires_grad
+    entries: list[Gate] = []
+    entered = Gate.entered
+
+    def noted(self: Gate) -> AbstractContextManager[bool]:
+        entries.append(self)
+        return entered(self)
+
+    monkeypatch.setattr(Gate, "entered", noted)
+    assert Calling(fast, X, around=torch.enable_grad()).returned().requires_grad
+    assert not entries
+    assert not Calling(fast, X).returned().requires_grad
+    assert entries
 
 
 def test_torch_compile_plans_once_for_many_threads() -> None:

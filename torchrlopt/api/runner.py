@@ -94,6 +94,7 @@ class Runner:
         self._gained_nothing_for: set[int] = set()
         self._untraceable: set[tuple[Any, ...]] = set()
         self._reads_elsewhere = self._loses_gradients = self._has_run_unrecorded = False
+        self._has_refused = False  # a call that records gradients; the next one need not go to the gate
         self._trial: Trial | None = None
         # Last: until then, other threads find that the former state does not hold, and go to the gate.
         self._state: ModelState = ModelState(self.original)
@@ -185,9 +186,7 @@ class Runner:
         if self._untraceable and _kind(args, kwargs) in self._untraceable:
             return self.original.forward(*args, **kwargs)
         is_unclear = is_recorded and (self._reads_elsewhere or has_unknown_objects(args, kwargs))
-        if self._has_gained_nothing(args, kwargs) or (
-            self._runs_original_for and _kind(args, kwargs) in self._runs_original_for
-        ):
+        if self._keeps_original(args, kwargs):
             return self._call_original(args, kwargs, is_unclear)
         trial = self._trial
         if trial is not None and not is_unclear:
@@ -215,6 +214,12 @@ class Runner:
         """Whether an equal call has run without a rewritten graph: the original needs no guards around it."""
         return bool(self._gained_nothing_for) and _key(args, kwargs) in self._gained_nothing_for
 
+    def _keeps_original(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether the original has been found to be as fast for calls like this one."""
+        return self._has_gained_nothing(args, kwargs) or (
+            bool(self._runs_original_for) and _kind(args, kwargs) in self._runs_original_for
+        )
+
     def _note_no_gain(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Let equal calls run the original without Dynamo's guards.
 
@@ -230,14 +235,21 @@ class Runner:
             return self._call_if_compiled(args, kwargs)
         except NotCompiled:
             pass
-        # From the start again: another thread may have found out that the original has to run.
         with self._gate.entered() as is_inside:
             if is_inside:
-                return self(*args, **kwargs)
+                return self._call_again(args, kwargs, is_unclear)
         if self._gate.wait():
-            return self(*args, **kwargs)
+            return self._call_again(args, kwargs, is_unclear)
         self._has_run_unrecorded |= torch.is_grad_enabled() and not is_unclear
         return self._call_original(args, kwargs, is_unclear)
+
+    def _call_again(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], is_unclear: bool) -> Any:
+        """Call the compiled code, unless another thread has found out that the original has to run."""
+        if self._untraceable and _kind(args, kwargs) in self._untraceable:
+            return self.original.forward(*args, **kwargs)
+        if self._keeps_original(args, kwargs):
+            return self._call_original(args, kwargs, is_unclear)
+        return self._call_compiled(args, kwargs, is_unclear)
 
     def _call_if_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call the compiled code; inside the gate, compile it first if there is none.
@@ -245,9 +257,10 @@ class Runner:
         Raises:
             NotCompiled: outside of the gate; nothing of the call has run.
         """
+        is_first = self._is_fresh and not (self._has_refused and torch.is_grad_enabled())
         try:
             with without_recording():
-                if self._is_fresh or not self._state.still_holds():
+                if is_first or not self._state.still_holds():
                     if not self._gate.is_mine:
                         raise NotCompiled
                     self._check_state()
@@ -259,6 +272,10 @@ class Runner:
                 self._note_no_gain(args, kwargs)
             return outputs
         except RecordedError:  # nothing of the call has run
+            if self._is_fresh:
+                self._has_refused = True
+                if self._gate.is_mine:
+                    self._first_call = FirstCall()  # drop the record of this call: it holds its inputs
             return self.original.forward(*args, **kwargs)
         except Exception as error:
             from torchrlopt.torch_private.dynamo import TorchDynamoException  # heavy
@@ -285,13 +302,9 @@ class Runner:
 
     def _call_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Make a call that compiles; then time whole calls, if that is safe and decides something."""
-        try:
-            with self._until_first_graph:
-                self._until_first_graph.enter_context(_for_weights(self.options.lowering.weights))
-                outputs = self._compiled(*args, **kwargs)
-        except RecordedError:
-            self._first_call = FirstCall()  # drop the record of this call: it holds its inputs
-            raise
+        with self._until_first_graph:
+            self._until_first_graph.enter_context(_for_weights(self.options.lowering.weights))
+            outputs = self._compiled(*args, **kwargs)
         self._is_fresh = False
         is_over = self._first_call.end(self.original)
         if not self.reports:
