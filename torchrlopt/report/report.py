@@ -80,8 +80,8 @@ class Status:
         self.kept, self.fallback_reason = "original", reason
 
     def note_sizes(self, num_bits: Iterable[int], timing: Timing, is_faster: bool) -> None:
-        """Record which graph runs for sizes of so many bits."""
-        largest = " x ".join(dict.fromkeys(str((1 << bits) - 1) for bits in num_bits))
+        """Record which graph runs for sizes of so many bits; a number that is 1 in all calls is no size."""
+        largest = " x ".join(dict.fromkeys(str((1 << bits) - 1) for bits in num_bits if bits > 1))
         kept = "rewritten" if is_faster else "original"
         self.by_size.append(f"up to {largest}: {kept}, {timing.before_ms:.3f} -> {timing.after_ms:.3f} ms")
 
