@@ -236,13 +236,13 @@ def load(path: str | Path, *, format: Format | None = None, kernels: bool = True
             expected="what torchrlopt.save wrote",
             got=f"{type(error).__name__}: {error}",
         ) from error
-    module = program.module()
+    loaded = program.module()
     numerics: Any = _text(extra[_NUMERICS])
     if kernels and numerics in get_args(Numerics):
         from torchrlopt.api.loaded import use_kernels  # heavy
 
-        use_kernels(program, module, numerics)
-    return module
+        use_kernels(program, loaded, numerics)
+    return loaded
 
 
 def _text(given: str | bytes) -> str:

@@ -139,9 +139,9 @@ def optimise(
 ) -> None:
     """Rewrite a model and write it as ONNX, as .rlopt, or as a program of torch.export (.pt2).
 
-    An .onnx result is one of optimise-onnx. An .rlopt result runs our kernels on packed weights and is loaded by
-    torchrlopt.load; a .pt2 result runs in PyTorch and is loaded by torch.export.load as well. These two are
-    not timed.
+    An .onnx result is one of optimise-onnx. An .rlopt result runs our kernels on packed weights and is loaded
+    by torchrlopt.load; a .pt2 result runs in PyTorch and is loaded by torch.export.load as well. These two
+    are not timed.
 
     Example: torchrlopt optimise my_module:make_model -o fast.rlopt
     """
