@@ -13,15 +13,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torchrlopt.api.explain import explain
     from torchrlopt.api.explain.views import Explanation
-    from torchrlopt.api.optimise import apply_plan, load_plan, optimise, optimise_onnx, reports
+    from torchrlopt.api.optimise import (
+        apply_plan,
+        load_plan,
+        optimise,
+        optimise_onnx,
+        optimize,
+        optimize_onnx,
+        reports,
+    )
     from torchrlopt.api.saved import load, save
     from torchrlopt.errors import RlOptError
     from torchrlopt.options import Options
     from torchrlopt.report import Report
 
 __version__ = "0.1.0"
-
-optimize, optimize_onnx = optimise, optimise_onnx
 
 __all__ = [
     "Explanation",
@@ -52,6 +58,8 @@ _PLACES = {
     "load_plan": "api.optimise",
     "optimise": "api.optimise",
     "optimise_onnx": "api.optimise",
+    "optimize": "api.optimise",
+    "optimize_onnx": "api.optimise",
     "reports": "api.optimise",
     "save": "api.saved",
 }

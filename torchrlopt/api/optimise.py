@@ -194,3 +194,6 @@ def reports(module: Optimised | None = None) -> list[Report]:
     from torchrlopt.compile.backend import reports as recent  # heavy
 
     return recent()
+
+
+optimize, optimize_onnx = optimise, optimise_onnx
