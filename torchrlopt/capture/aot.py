@@ -186,8 +186,10 @@ def _is_restored(variable: Any, changes: Mapping[str, Any] | None) -> bool:
 
     All models of transformers 5 set and reset a context variable of theirs.
     """
+    if changes is None:  # it is a list or the like, whose items were set; it may have no value
+        return False
     known = getattr(getattr(variable, "value", None), "__dict__", None)
-    if changes is None or type(known) is not dict:
+    if type(known) is not dict:
         return False
     return all(
         name in known
