@@ -76,6 +76,8 @@ def compiled(
             a context in which it is compiled, which says whether it may be. What it raises reaches the
             caller.
     """
+    # As torch.compile does: Dynamo drops its weak references to weights for backends of registered names.
+    backend.compiler_name = backend.__name__  # type: ignore[attr-defined]
     context: Any = torch._dynamo.optimize(backend, guard_filter_fn=guard_filter)
     if hasattr(context, "callback"):  # not if Dynamo is disabled
         context.callback = _Asking(context.callback, admission)
