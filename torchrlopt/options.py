@@ -324,6 +324,7 @@ class OptionsDict(TypedDict, total=False):
     executor: str
     plan: str | None
     verify: bool
+    while_compiling: WhileCompiling
     mode: str | None
     numerics: Numerics
     on_error: OnError

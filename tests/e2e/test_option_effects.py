@@ -117,11 +117,9 @@ def test_measure_ms_is_the_limit_of_the_timing(monkeypatch: pytest.MonkeyPatch) 
     limits = []
     plain_measure = timing.measure
 
-    def recorded(
-        before: Any, after: Any, inputs: Any, limit_ms: float, min_gain: float, **others: Any
-    ) -> Any:
+    def recorded(before: Any, after: Any, inputs: Any, limit_ms: float, min_gain: float, *others: Any) -> Any:
         limits.append((limit_ms, min_gain))
-        return plain_measure(before, after, inputs, limit_ms, min_gain, **others)
+        return plain_measure(before, after, inputs, limit_ms, min_gain, *others)
 
     monkeypatch.setattr(timing, "measure", recorded)
     report_of(measure=True, measure_ms=7, min_gain=0.25)
