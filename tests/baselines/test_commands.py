@@ -1,4 +1,4 @@
-"""The five benchmark commands with tiny settings, and their output files."""
+"""The benchmark commands with tiny settings, and their output files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from baselines.shared.tables import COLUMNS, of, read
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 
-COMMANDS = ("compare", "calls", "kernels", "search", "prices", "figures", "architectures", "demo")
+COMMANDS = ("compare", "calls", "kernels", "search", "prices", "traffic", "figures", "architectures", "demo")
 
 
 def run(name: str, *arguments: str) -> str:
@@ -149,6 +149,18 @@ def test_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = of(frame, metric="step").set_index("model").value
     assert {"ensemble_mlp", "chain_100", "chain_200"} == set(steps.index)
     assert (steps > 0).all()
+
+
+@pytest.mark.nightly
+def test_traffic(tmp_path: Path) -> None:
+    file = tmp_path / "traffic.csv.gz"
+    options = ("--models", "ensemble_mlp", "--batches", "1", "--seconds", "0.1", "--calls", "50")
+    shown = run("traffic", *options, "--csv", str(file))
+    assert shown.count("bandit") == 3
+    frame = pd.read_csv(file)
+    assert set(frame.candidate) >= {"original", "eager", "eager, no plan"}
+    assert (frame[["first_ms", "second_ms"]] > 0).all(axis=None)
+    assert "bandit" in run("traffic", "--replay", str(file), "--calls", "50")
 
 
 @pytest.mark.nightly
