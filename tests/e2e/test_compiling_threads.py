@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests import forks
 from tests.crosses import nightly_but
 from tests.e2e.models import QUICK, Branches, ConvBranches, build
 from tests.e2e.threads import in_threads
-from torchrlopt.api import whole_call
+from torchrlopt.api import gate, whole_call
 from torchrlopt.api.gate import Gate
 from torchrlopt.capture import aot
 from torchrlopt.compile import backend
@@ -470,3 +471,34 @@ def test_torch_compile_plans_once_for_many_threads() -> None:
     in_threads(*[lambda: results.append(fast(IMAGE))] * 8)
     assert [report.is_cache_hit for report in torchrlopt.reports()].count(False) == 1
     assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_code_of_a_first_call_may_wait_for_a_thread_that_calls_the_module(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That thread would wait for the first call for ever, which waits for it."""
+    monkeypatch.setattr(gate, "_PATIENCE_S", 0.3)
+    pool = ThreadPoolExecutor(1)
+
+    @torch._dynamo.disable
+    def elsewhere(part: torch.Tensor) -> torch.Tensor:
+        def call() -> torch.Tensor:
+            with torch.no_grad():
+                return fast(part)
+
+        return pool.submit(call).result(timeout=60)
+
+    class Split(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.shape[0] > 4:
+                return torch.cat([elsewhere(part) for part in x.chunk(2)])
+            return torch.relu(self.linear(x))
+
+    model, x = Split().eval(), torch.randn(8, 16)
+    fast: Any = torchrlopt.optimise(model, measure=False)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), torch.relu(model.linear(x)))

@@ -5,10 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 
 from torchrlopt.torch_private.modes import is_traced_by_compiler
+
+_POLL_S = 0.25
+_PATIENCE_S = 10.0
+"""How long to wait for a thread that compiles nothing: the timing of its first call takes a few seconds."""
 
 
 class NotCompiled(Exception):  # noqa: N818  # no error: a call that has not begun goes to the gate
@@ -65,16 +70,23 @@ class Gate:
                     _INSIDE.gates.discard(self)
 
     def wait(self) -> bool:
-        """Wait until no thread is inside. Returns False at once if this thread must not wait.
+        """Wait until no thread is inside. Returns False if this thread must not wait, or not any longer.
 
-        Not if it is inside another gate, as two threads might then wait for each other; nor inside of Dynamo,
-        for which the other one may wait; nor if nobody can come inside.
+        It must not if it is inside another gate, as two threads might then wait for each other; nor inside of
+        Dynamo, for which the other one may wait; nor if nobody can come inside. If nothing has been compiled
+        for some time, the thread inside runs the program's code, which may wait for this one.
         """
         if not self._waits or _INSIDE.gates or is_traced_by_compiler() or _IN_FORK.is_closed:
             return False
+        from torchrlopt.torch_private.dynamo import is_compiling_elsewhere  # heavy, and loaded by the other
+
+        last = time.monotonic()
         with self._changed:
             while self._thread is not None:
-                self._changed.wait()
+                if self._changed.wait(_POLL_S) or is_compiling_elsewhere():
+                    last = time.monotonic()
+                elif time.monotonic() - last > _PATIENCE_S:
+                    return False
         return True
 
     def reopen(self) -> None:
