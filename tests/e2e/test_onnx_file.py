@@ -155,6 +155,22 @@ def test_what_would_grow_or_may_change_is_not_folded(tmp_path: Path) -> None:
     assert {each.name for each in found.initializer} >= {"given", "size", "w", "twice"}
 
 
+def test_what_is_made_of_one_weight_several_times_is_folded_once(tmp_path: Path) -> None:
+    """Otherwise the file would hold as many copies of it."""
+    scales = ", ".join(f"float[1] s{number} = {{{number + 1}}}" for number in range(6))
+    lines = "".join(f"  w{n} = Mul(w, s{n})\n  y{n} = MatMul(x, w{n})\n" for n in range(6))
+    text = f"""agraph (float[4, 64] x) => (float[4, 64] y) <float[64, 64] w, {scales}> {{
+    {lines}  y = Sum(y0, y1, y2, y3, y4, y5)
+    }}"""
+    proto = proto_of(text, 20)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.random.randn(64, 64).astype("f"), "w"))
+    onnx.save(proto, tmp_path / "in.onnx")
+    options = {"on_error": "raise", "searcher": "none", "measure": False}
+    optimise_onnx(tmp_path / "in.onnx", tmp_path / "out.onnx", **options)
+    assert operators(tmp_path / "out.onnx").count("Mul") == 5
+    assert (tmp_path / "out.onnx").stat().st_size < (tmp_path / "in.onnx").stat().st_size + 20_000
+
+
 def test_an_expression_that_cannot_be_evaluated_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

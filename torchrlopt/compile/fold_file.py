@@ -24,13 +24,15 @@ from torchrlopt.executors.weights.split_onnx import lowered_prologue, readers, s
 from torchrlopt.executors.weights.static_part import crossing, hoisted
 from torchrlopt.limited import Limits, run_limited
 from torchrlopt.onnx import files
+from torchrlopt.onnx.opsets import STANDARD_DOMAINS
 from torchrlopt.ops.onnx_types import tensor_of
+from torchrlopt.ops.to_aten import CONVERTERS
 
 LIMITS = Limits(seconds=300.0, memory_bytes=4 << 30)
 """Of the evaluation, beyond the memory of the weights."""
 
 _COPIES = 8  # of the weights: file, message, tensors, the same in float64, results
-_SLACK_BYTES = 4096  # of a result beyond its operands: a broadcast bias is worth its bytes
+_SLACK_BYTES = 4096  # of a result beyond the weights that it replaces: a broadcast bias is worth its bytes
 _HEADER_BYTES = 1 << 20  # of the answer: names and shapes
 
 
@@ -79,26 +81,36 @@ def _weights(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
 
 
 def _worth_folding(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
-    """The values that other nodes read, of expressions over weights."""
+    """The values that other nodes read, of expressions over weights, while they take no more room."""
     weights = _weights(graph)
     over: dict[onnx_ir.Value, frozenset[onnx_ir.Value]] = {value: frozenset((value,)) for value in weights}
     others = [value for value in graph.initializers.values() if not value.is_graph_input()]
-    # An output has to be computed by a node.
     steps = [
-        dataclasses.replace(step, is_repeatable=False)
-        if any(value.is_graph_output() for value in step.gives)
-        else step
+        dataclasses.replace(step, is_repeatable=step.is_repeatable and _is_evaluated(step.node))
         for step in steps_of(graph)
     ]
     found = hoisted(steps, weights, others)
     for step in found:
         below = frozenset[onnx_ir.Value]().union(*(over.get(value, ()) for value in step.reads))
         over |= dict.fromkeys(step.gives, below)
-    return [
-        value
-        for value in crossing(found, readers)
-        if _bytes_of(value) <= sum(map(_bytes_of, over[value])) + _SLACK_BYTES
-    ]
+    taken: list[onnx_ir.Value] = []
+    used: frozenset[onnx_ir.Value] = frozenset()
+    room = 0
+    for value in crossing(found, readers):
+        # Several expressions over one weight may replace it only once.
+        more = sum(map(_bytes_of, over[value] - used)) + _SLACK_BYTES
+        if _bytes_of(value) <= room + more:
+            room += more - _bytes_of(value)
+            used |= over[value]
+            taken.append(value)
+    return taken
+
+
+def _is_evaluated(node: onnx_ir.Node) -> bool:
+    """Whether a node can be evaluated, and need not stay: an output has to be computed by one."""
+    domain = "" if node.domain in STANDARD_DOMAINS else node.domain
+    is_known = (domain, node.op_type) in CONVERTERS or node.op_type == "Constant"
+    return is_known and not any(value.is_graph_output() for value in node.outputs)
 
 
 def _bytes_of(value: onnx_ir.Value) -> int:
