@@ -155,6 +155,16 @@ def _num_nodes(proto: onnx.ModelProto) -> int:
     return sum(node.op_type != "Constant" for node in proto.graph.node)
 
 
+def _has_free_sizes(proto: onnx.ModelProto) -> bool:
+    """Whether the size of an input is not fixed."""
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    inputs = [value.type.tensor_type for value in proto.graph.input if value.name not in weights]
+    return any(
+        not each.HasField("shape") or any(not dim.HasField("dim_value") for dim in each.shape.dim)
+        for each in inputs
+    )
+
+
 def _is_better(policy: Policy, timing: Timing, *, is_smaller: bool) -> bool:
     """Whether a file replaces the one that it was made from: it is faster, or smaller and not slower."""
     return policy.is_faster(timing) or (is_smaller and not policy.is_clearly_slower(timing))
