@@ -41,6 +41,7 @@ CLEAR = Timing(before_ms=2.0, after_ms=1.0, gain=0.5, spread=0.01, num_rounds=9)
         (float("nan"), 0.01, False),
         (0.0, "0.01", False),
         (0.0, None, False),
+        (0.0, 10**400, False),
     ],
 )
 def test_a_verdict_holds_until_it_is_old(age_s: float, spread: Any, wanted: bool) -> None:
@@ -88,6 +89,7 @@ def test_a_timing_comes_back_as_it_was_stored() -> None:
         {"before_ms": float("inf")},
         {"after_ms": 0.0},
         {"before_ms": "fast"},
+        {"before_ms": 10**400},
         {"num_rounds": None},
         {"num_rounds": 0},
         {"spread": [1]},

@@ -26,7 +26,10 @@ def holds(taken_at: Any, spread: Any, is_calm: Any = True) -> bool:
         spread: of the ratios that it was taken from.
         is_calm: False if the process hardly had its processors meanwhile.
     """
-    if not all(isinstance(each, int | float) and math.isfinite(each) for each in (taken_at, spread)):
+    try:
+        if not (math.isfinite(taken_at) and math.isfinite(spread)):
+            return False
+    except (TypeError, OverflowError):  # JSON has integers that no float holds
         return False
     is_noisy = spread > NOISY_SPREAD or is_calm is not True
     max_age_s = NOISY_MAX_AGE_S if is_noisy else MAX_AGE_S
@@ -41,7 +44,8 @@ def timing_from(stored: Mapping[str, Any] | None) -> Timing | None:
     """
     if stored is None:
         return None
-    numbers = {name: float(stored[name]) for name in ("before_ms", "after_ms", "gain", "spread", "taken_at")}
+    names = ("before_ms", "after_ms", "gain", "spread", "taken_at")
+    numbers = {name: _float(stored[name]) for name in names}
     timing = Timing(
         **numbers,
         num_rounds=int(stored["num_rounds"]),
@@ -60,8 +64,8 @@ def errors_from(stored: Mapping[str, Any]) -> tuple[float, tuple[Own, ...]]:
     Raises:
         KeyError, TypeError, ValueError: it is malformed.
     """
-    error = float(stored["error"])
-    numbers = [(float(rmse), float(largest)) for rmse, largest in stored["own"]]
+    error = _float(stored["error"])
+    numbers = [(_float(rmse), _float(largest)) for rmse, largest in stored["own"]]
     for each in (error, *itertools.chain.from_iterable(numbers)):
         if not math.isfinite(each) or each < 0:
             raise ValueError(f"no error of a check: {each}")
@@ -70,6 +74,14 @@ def errors_from(stored: Mapping[str, Any]) -> tuple[float, tuple[Own, ...]]:
         Own(*each, found if isinstance(found, Mapping) else None)
         for each, found in zip(numbers, parts, strict=True)
     )
+
+
+def _float(number: Any) -> float:
+    """Convert a number; raises ValueError for an integer that no float holds."""
+    try:
+        return float(number)
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
 
 
 def errors_as_dict(error: float, own: Sequence[Own]) -> dict[str, Any]:
