@@ -19,6 +19,7 @@ from torchrlopt.compile.fallback import warn_of
 from torchrlopt.judge import faster
 from torchrlopt.judge.policy import Policy
 from torchrlopt.options import OnError
+from torchrlopt.processes import renew_locks_in_forks
 
 _LIMIT_MS = 60.0
 """Of one timing, in milliseconds, as a call waits for it."""
@@ -54,6 +55,7 @@ class BySize:
         self._policy = dataclasses.replace(policy, limit_ms=min(policy.limit_ms, _LIMIT_MS))
         self._on_error = on_error
         self._lock = threading.Lock()
+        renew_locks_in_forks(self, "_lock")
 
     def know(self, args: Sequence[Any]) -> None:
         """Note that the rewritten graph is faster for arguments like these."""
@@ -85,7 +87,7 @@ class BySize:
             return False
         compiled = self._compiled
         try:
-            compiled.is_compared_next = True
+            compiled.compares_next = threading.get_ident()
             found = faster.against(
                 self._original, self._run, lambda: self._copies(args), self._policy, settle=self._settle
             )
@@ -94,7 +96,7 @@ class BySize:
             compiled.status.note_sizes(bucket, found.timing, is_faster)
             return is_faster
         finally:
-            compiled.is_compared_next = False
+            compiled.compares_next = None
             self._lock.release()
 
     def _copies(self, args: Sequence[Any]) -> list[Any]:

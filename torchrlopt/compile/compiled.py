@@ -43,7 +43,7 @@ class Compiled:
         status: as above.
         report: of the compilation, once that is finished.
         is_faster_for: whether it is faster than the original, by sizes, see `by_size`; set by calls.
-        is_compared_next: whether the next call compares its outputs with the original's.
+        compares_next: the thread whose next call compares its outputs with the original's; None for none.
     """
 
     _boxed_call = True
@@ -62,7 +62,7 @@ class Compiled:
         self.status = status
         self.report: Report | None = None
         self.is_faster_for: dict[tuple[int, ...], bool] = {}
-        self.is_compared_next = False
+        self.compares_next: int | None = None
         self._aten = aten
         self._on_error = on_error
         self._verify = verify
@@ -89,8 +89,8 @@ class Compiled:
                 outputs = lowered(*args)
                 if _evaluations(lowered) != self._evaluations:
                     self._note_weights(lowered, args, outputs)
-                if self.is_compared_next:
-                    self.is_compared_next = False
+                if self.compares_next is not None and self.compares_next == threading.get_ident():
+                    self.compares_next = None
                     self._compare(lowered, args, outputs, "a call of other sizes")
             except Exception as error:
                 if self._on_error == "raise":
