@@ -124,7 +124,8 @@ def varying_sizes(sources: str) -> Callable[[], Callable[[], None]]:
         sources: a regular expression for the inputs, in Dynamo's notation.
     """
     config: Any = torch.compiler.config  # a module of another class
-    patcher: Callable[[], Callable[[], None]] = config._make_closure_patcher(dynamic_sources=sources)
+    joined = ",".join(filter(None, (config.dynamic_sources, sources)))  # the user may have named others
+    patcher: Callable[[], Callable[[], None]] = config._make_closure_patcher(dynamic_sources=joined)
     return patcher
 
 
