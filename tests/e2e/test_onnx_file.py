@@ -124,10 +124,40 @@ def test_what_is_neither_faster_nor_smaller_is_not_written(
 
     monkeypatch.setattr(time_files, "measure", slower)
     report = optimise_onnx(source, tmp_path / "out.onnx", on_error="raise", executor=runtime)
-    assert len(timings) == 1
+    assert len(timings) == 2, "with the plan and without"
     assert (report.kept, report.measured_after_ms) == ("original", timings[0].after_ms)
     assert "the rewritten file is not faster" in str(report.fallback_reason)
     assert (tmp_path / "out.onnx").read_bytes() == source.read_bytes()
+
+
+def test_a_plan_that_does_not_pay_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What exporters write for sizes is folded either way."""
+    text = """agraph (float[4, 6] x) => (float[2, 12] y)
+    <int64[1] two = {2}, int64[1] index = {0}, int64 zero = {0}> {
+      shape = Shape(x)
+      first = Gather(shape, zero)
+      wide = Unsqueeze(first, index)
+      half = Div(wide, two)
+      rest = Constant <value = int64[1] {-1}> ()
+      sizes = Concat <axis = 0> (half, rest)
+      a = Relu(x)
+      b = Relu(a)
+      y = Reshape(b, sizes)
+    }"""
+    proto = proto_of(text, 20)
+    onnx.save(proto, tmp_path / "in.onnx")
+    kinds = iter([(1, 5), (5, 1)])
+
+    def first_slower(before: Any, after: Any, *args: Any) -> Any:
+        many, few = next(kinds)
+        return measure(lambda: [before() for _ in range(many)], lambda: [after() for _ in range(few)], *args)
+
+    monkeypatch.setattr(time_files, "measure", first_slower)
+    report = optimise_onnx(tmp_path / "in.onnx", tmp_path / "out.onnx", on_error="raise")
+    assert (report.kept, report.steps, report.searcher) == ("rewritten", (), "none")
+    assert any("the plan is left out: the rewritten file is not faster" in note for note in report.notes)
+    found = onnx.load(tmp_path / "out.onnx")
+    assert operators(tmp_path / "out.onnx") == ["Relu", "Relu", "Reshape"], found
 
 
 def test_what_would_grow_or_may_change_is_not_folded(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ that, existing files are unchanged.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,10 +23,11 @@ from torchrlopt import executor_table
 from torchrlopt.compile.check_file import check_apart
 from torchrlopt.compile.fallback import described, keep_original
 from torchrlopt.compile.fold_file import fold
-from torchrlopt.errors import OptionsError, UnsupportedError
+from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
 from torchrlopt.executors.onnx_runtimes.file_calls import RUNTIMES
 from torchrlopt.judge.policy import Policy
 from torchrlopt.onnx import files, safety
+from torchrlopt.onnx.constants import folded
 from torchrlopt.onnx.forms.from_onnx import OPERATORS
 from torchrlopt.onnx.missing_types import read_with_types
 from torchrlopt.onnx.older_opset import lower_opset
@@ -67,30 +69,19 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
                 journal.add(opaque=opaque_operators(program))
                 for note in (*reasons(program), *source.notes):
                     journal.add_note(note)
-            with journal.phase("plan"):
-                subject = Subject(program, torch.device("cpu"))
-                journal.add(graph_hash=subject.graph_hash)
-                planned = make_plan(subject, options)
-                journal.add(**facts_of(subject, planned, options))
-                planned.remember(Policy.of(options.timing))
-            with journal.phase("write"):
-                model = write(dataclasses.replace(program, graph=planned.graph))
-                standardise(model)
-                lower_opset(model, program.opset)
-                staged.write(files.message(model), path_in.parent)
-            with journal.phase("fold"):
-                if _fold(model, staged, source, journal):
-                    staged.write(files.message(model), path_in.parent)
-            before, after = _num_nodes(source.proto), _num_nodes(safety.parse(staged.model_path))
-            journal.add(num_nodes_before=before, num_nodes_after=after)
-            with journal.phase("check"):
-                timing = _check(path_in, staged, source, options, journal)
-            policy = Policy.of(options.timing)
-            if timing is None or _is_better(policy, timing, is_smaller=after < before):
-                status.kept = "rewritten"
-            else:
-                how, numbers = policy.shortfall(timing)
-                status.keep_original(f"the rewritten file is {how}: {numbers}")
+            plain, start = journal.fork(), time.perf_counter()
+            reason = _attempt(program, path_in, staged, source, options, journal)
+            if reason is not None and options.search.searcher != "none":
+                # Without the plan, folded constants alone may make a better file.
+                search = options.search.with_searcher("none")
+                plain.add_ms("other attempts", (time.perf_counter() - start) * 1e3)
+                plain.add_note(f"the plan is left out: {reason}")
+                unplanned = dataclasses.replace(options, search=search)
+                if _attempt(program, path_in, staged, source, unplanned, plain) is None:
+                    journal, reason = plain, None
+            status.kept = "rewritten"
+            if reason is not None:
+                status.keep_original(reason)
                 staged.write(proto, path_in.parent)
         except Exception as error:
             if options.on_error == "raise":
@@ -100,6 +91,37 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
         with journal.phase("save"):
             staged.commit()
     return journal.report(status)
+
+
+def _attempt(
+    program: Program, path_in: Path, staged: Staged, source: _Source, options: Options, journal: Journal
+) -> str | None:
+    """Plan, write, fold, check and time; return why the original is better, or None."""
+    with journal.phase("plan"):
+        subject = Subject(program, torch.device("cpu"))
+        journal.add(graph_hash=subject.graph_hash, searcher=options.search.searcher)
+        planned = make_plan(subject, options)
+        journal.add(**facts_of(subject, planned, options))
+        planned.remember(Policy.of(options.timing))
+    with journal.phase("write"):
+        model = write(dataclasses.replace(program, graph=planned.graph))
+        standardise(model)
+        lower_opset(model, program.opset)
+        staged.write(files.message(model), path_in.parent)
+    with journal.phase("fold"):
+        if _fold(model, staged, source, journal):
+            staged.write(files.message(model), path_in.parent)
+    after = _num_nodes(safety.parse(staged.model_path))
+    journal.add(num_nodes_before=source.num_nodes, num_nodes_after=after)
+    with journal.phase("check"):
+        timing = _check(path_in, staged, source, options, journal)
+    policy = Policy.of(options.timing)
+    # Inputs of free sizes are small ones here, whose times say little about those of larger ones.
+    is_smaller = after < source.num_nodes or _has_free_sizes(source.proto)
+    if timing is None or _is_better(policy, timing, is_smaller=is_smaller):
+        return None
+    how, numbers = policy.shortfall(timing)
+    return f"the rewritten file is {how}: {numbers}"
 
 
 def _place(path: Path) -> Path:
@@ -112,26 +134,28 @@ class _Source:
     """A parsed file.
 
     Attributes:
-        proto: the message in it, converted if necessary.
+        proto: the message in it, converted if necessary, with constants folded.
+        num_nodes: how many nodes it had.
         converted: whether it was converted.
         refusal: why the file, though valid, is not supported.
     """
 
     proto: onnx.ModelProto
+    num_nodes: int
     converted: bool = False
     refusal: UnsupportedError | None = None
 
     @classmethod
     def of(cls, proto: onnx.ModelProto, path: Path, on_error: OnError) -> _Source:
-        """Check the message and convert it; a malformed one raises."""
+        """Check the message, convert it and fold its constants; a malformed one raises."""
         try:
             right = files.checked(proto, path)
             found = upgraded(right)
         except UnsupportedError as error:
             if on_error == "raise":
                 raise
-            return cls(proto, refusal=error)
-        return cls(found, converted=found is not right)
+            return cls(proto, _num_nodes(proto), refusal=error)
+        return cls(_folded(found, path), _num_nodes(proto), converted=found is not right)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -168,6 +192,17 @@ def _has_free_sizes(proto: onnx.ModelProto) -> bool:
 def _is_better(policy: Policy, timing: Timing, *, is_smaller: bool) -> bool:
     """Whether a file replaces the one that it was made from: it is faster, or smaller and not slower."""
     return policy.is_faster(timing) or (is_smaller and not policy.is_clearly_slower(timing))
+
+
+def _folded(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    """Fold constants; what another process answers is checked like a file."""
+    found = folded(proto)
+    if found is proto:
+        return proto
+    try:
+        return files.checked(found, path)
+    except RlOptError:
+        return proto
 
 
 def _check(
