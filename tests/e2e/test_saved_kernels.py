@@ -151,3 +151,16 @@ def test_programs_of_others_run_plain(tmp_path: Path, runs: list[int]) -> None:
     torch.export.save(torch.export.export(model, (x,)), tmp_path / "theirs.pt2")
     assert_close(torchrlopt.load(tmp_path / "theirs.pt2")(x), model(x))
     assert runs == []
+
+
+def test_gradients_with_respect_to_the_state_are_recorded(path: Path) -> None:
+    module = torchrlopt.load(path)
+    module(X)
+    state = {name: each.clone().requires_grad_() for name, each in module.named_buffers()}
+    torch.func.functional_call(module, state, (X,)).sum().backward()
+    assert all(each.grad is not None for each in state.values() if each.ndim)  # a scalar is not read
+    for each in module.buffers():
+        each.requires_grad_()
+    assert module(X).requires_grad
+    with torch.no_grad():
+        assert not module(X).requires_grad

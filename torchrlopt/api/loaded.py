@@ -86,7 +86,7 @@ class _Calls:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what the program computes."""
-        if self._is_off or torch.compiler.is_compiling() or is_traced() or is_differentiated(args, kwargs):
+        if self._is_off or not self._is_plain_inference(args, kwargs):
             return self._plain(*args, **kwargs)
         leaves, spec = tree_flatten((args, kwargs))
         kind = tuple(map(_kind_of, leaves))
@@ -110,6 +110,14 @@ class _Calls:
         tensors = iter(new)
         flat = [next(tensors) if isinstance(each, fx.Node) else each for each in self._results]
         return tree_unflatten(flat, self._out_spec)
+
+    def _is_plain_inference(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether a call is only computed: not recorded, traced or differentiated."""
+        if torch.compiler.is_compiling() or is_traced() or is_differentiated(args, kwargs):
+            return False
+        return not torch.is_grad_enabled() or not any(
+            each is not None and each.requires_grad for each in self._held.values()
+        )
 
     @property
     def __code__(self) -> types.CodeType:
