@@ -83,7 +83,7 @@ def test_other_inputs_are_first_compared(path: Path, runs: list[int]) -> None:
     last = X.to(memory_format=torch.channels_last)
     for _ in range(2):
         assert_close(module(last), plain(last), rtol=1e-5, atol=1e-6)
-    assert len(module.forward._known) == 2  # type: ignore[union-attr]
+    assert len(module.forward._is_right_for) == 2  # type: ignore[union-attr]
     runs.clear()
     for given in (X[:1], X[:, :, 1:], X.double()):
         with pytest.raises(RuntimeError):  # as the plain program
@@ -164,3 +164,29 @@ def test_gradients_with_respect_to_the_state_are_recorded(path: Path) -> None:
     assert module(X).requires_grad
     with torch.no_grad():
         assert not module(X).requires_grad
+
+
+def test_autocast_runs_plain(path: Path, runs: list[int]) -> None:
+    module, plain = torchrlopt.load(path), torchrlopt.load(path, kernels=False)
+    for _ in range(2):
+        with torch.autocast("cpu", torch.bfloat16):
+            got, expected = module(X), plain(X)
+        assert torch.equal(got, expected)
+        assert got.dtype == torch.bfloat16
+        module(X)
+    module(X)
+    assert len(runs) == 3, "calls outside run with kernels"
+
+
+@pytest.mark.hides_errors
+def test_a_wrong_kind_leaves_the_others(path: Path, runs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    module, plain = torchrlopt.load(path), torchrlopt.load(path, kernels=False)
+    right = EagerCallable.__call__
+    with monkeypatch.context() as patch:
+        patch.setattr(EagerCallable, "__call__", lambda *args: tuple(each + 1 for each in right(*args)))
+        module(X)
+    last = X.to(memory_format=torch.channels_last)
+    for _ in range(3):
+        assert torch.equal(module(X), plain(X))
+        assert_close(module(last), plain(last), rtol=1e-5, atol=1e-6)
+    assert len(runs) == 4

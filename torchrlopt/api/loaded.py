@@ -19,11 +19,11 @@ from torch.export.graph_signature import InputKind
 from torchrlopt.api.gradients import is_differentiated
 from torchrlopt.capture.exported import STATE, reduced
 from torchrlopt.compile.fallback import warn_of
-from torchrlopt.errors import UnsupportedError, WeightsError
+from torchrlopt.errors import UnsupportedError, VerificationError, WeightsError
 from torchrlopt.executors.eager.executor import assemble
 from torchrlopt.judge import right
 from torchrlopt.options import LoweringOptions, Numerics
-from torchrlopt.torch_private.modes import is_traced, without_dispatch_modes
+from torchrlopt.torch_private.modes import is_any_autocast_enabled, is_traced, without_dispatch_modes
 from torchrlopt.torch_private.modules import buffers_of
 from torchrlopt.torch_private.pytree import tree_flatten, tree_leaves, tree_unflatten
 
@@ -36,7 +36,8 @@ def use_kernels(program: ExportedProgram, module: torch.nn.Module, numerics: Num
 
     Args:
         program: made by `save`.
-        module: of the program; calls that are recorded, traced or differentiated still run it as it is.
+        module: of the program; calls that are recorded, traced, differentiated or under autocast still run
+            it as it is.
         numerics: what counts as equal.
     """
     values = (node.meta.get("val") for node in program.graph.nodes)
@@ -81,7 +82,7 @@ class _Calls:
         (output,) = program.graph.find_nodes(op="output")
         self._results: Sequence[Any] = output.args[0]
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
-        self._known: set[Any] = set()
+        self._is_right_for: dict[Any, bool] = {}
         self._is_off = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -90,30 +91,34 @@ class _Calls:
             return self._plain(*args, **kwargs)
         leaves, spec = tree_flatten((args, kwargs))
         kind = tuple(map(_kind_of, leaves))
-        is_known = kind in self._known
-        if spec != self._in_spec or (None in kind) or (not is_known and len(self._known) >= _MOST_KINDS):
+        is_new = kind not in self._is_right_for
+        is_right = len(self._is_right_for) < _MOST_KINDS if is_new else self._is_right_for[kind]
+        if spec != self._in_spec or None in kind or not is_right:
             return self._plain(*args, **kwargs)
-        expected = None if is_known else self._plain(*args, **kwargs)  # raises what the program raises
+        expected = self._plain(*args, **kwargs) if is_new else None  # raises what the program raises
         try:
             inputs = [self._held[each] if isinstance(each, str) else leaves[each] for each in self._sources]
             with torch.no_grad():
                 new = self._lowered(*inputs)
-            if not is_known:
+            if is_new:
+                self._is_right_for[kind] = False  # unless the comparison succeeds
                 self._confirm(expected, new, inputs)
-                self._known.add(kind)
+                self._is_right_for[kind] = True
                 return expected
         except Exception as error:  # noqa: BLE001  # as in every call of ours, the plain program runs
-            outputs = self._plain(*args, **kwargs) if is_known else expected  # raises if the call is wrong
+            outputs = expected if is_new else self._plain(*args, **kwargs)  # raises if the call is wrong
             warn_of(error)
-            self._is_off = not isinstance(error, WeightsError)
+            self._is_off = not isinstance(error, (WeightsError, VerificationError))
             return outputs
         tensors = iter(new)
         flat = [next(tensors) if isinstance(each, fx.Node) else each for each in self._results]
         return tree_unflatten(flat, self._out_spec)
 
     def _is_plain_inference(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Whether a call is only computed: not recorded, traced or differentiated."""
-        if torch.compiler.is_compiling() or is_traced() or is_differentiated(args, kwargs):
+        """Whether a call is only computed: not recorded, traced, differentiated or under autocast."""
+        if torch.compiler.is_compiling() or is_traced() or is_any_autocast_enabled():
+            return False
+        if is_differentiated(args, kwargs):
             return False
         return not torch.is_grad_enabled() or not any(
             each is not None and each.requires_grad for each in self._held.values()
