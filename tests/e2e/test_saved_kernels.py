@@ -190,3 +190,27 @@ def test_a_wrong_kind_leaves_the_others(path: Path, runs: list[int], monkeypatch
         assert torch.equal(module(X), plain(X))
         assert_close(module(last), plain(last), rtol=1e-5, atol=1e-6)
     assert len(runs) == 4
+
+
+@pytest.mark.hides_errors
+def test_some_calls_with_new_weights_are_compared(
+    path: Path, runs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, plain = torchrlopt.load(path), torchrlopt.load(path, kernels=False)
+    for _ in range(3):
+        module(X)
+    status = module.forward._compiled.status  # type: ignore[union-attr]
+    assert (len(runs), status.weight_sets, status.checked_sets) == (3, 1, 0)
+    for number in range(2, 8):
+        for each in (module, plain):
+            next(each.buffers()).mul_(1.5)
+        assert_close(module(X), plain(X), rtol=1e-4, atol=1e-5)
+        assert (status.weight_sets, status.checked_sets) == (number, number.bit_length() - 1)
+    right = EagerCallable.__call__
+    monkeypatch.setattr(EagerCallable, "__call__", lambda *args: tuple(each + 1 for each in right(*args)))
+    for each in (module, plain):
+        next(each.buffers()).mul_(2)
+    runs.clear()
+    for given in (X, X, X.to(memory_format=torch.channels_last)):
+        assert torch.equal(module(given), plain(given))
+    assert len(runs) == 2, "compared twice, since another thread may have changed the weights"

@@ -2,7 +2,7 @@
 
 A saved program holds PyTorch's operators only, since packed weights depend on the processor. The first call
 of each kind of inputs runs both forms and compares them, so that a call is right, and that what the program
-refuses is refused.
+refuses is refused; so do some of the calls after a change of the state.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from torch.export.graph_signature import InputKind
 
 from torchrlopt.api.gradients import is_differentiated
 from torchrlopt.capture.exported import STATE, reduced
+from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.fallback import warn_of
 from torchrlopt.errors import UnsupportedError, VerificationError, WeightsError
 from torchrlopt.executors.eager.executor import assemble
 from torchrlopt.judge import right
 from torchrlopt.options import LoweringOptions, Numerics
+from torchrlopt.report import Status
 from torchrlopt.torch_private.modes import is_any_autocast_enabled, is_traced, without_dispatch_modes
 from torchrlopt.torch_private.modules import buffers_of
 from torchrlopt.torch_private.pytree import tree_flatten, tree_leaves, tree_unflatten
@@ -79,15 +81,15 @@ class _Calls:
         static = {name for name, each in zip(names, self._sources, strict=True) if isinstance(each, str)}
         with without_dispatch_modes():
             self._lowered = assemble(lowered, static, LoweringOptions(numerics=numerics))
+        self._compiled = self._counted()
         (output,) = program.graph.find_nodes(op="output")
         self._results: Sequence[Any] = output.args[0]
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
         self._is_right_for: dict[Any, bool] = {}
-        self._is_off = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what the program computes."""
-        if self._is_off or not self._is_plain_inference(args, kwargs):
+        if self._compiled.lowered is None or not self._is_plain_inference(args, kwargs):
             return self._plain(*args, **kwargs)
         leaves, spec = tree_flatten((args, kwargs))
         kind = tuple(map(_kind_of, leaves))
@@ -95,21 +97,12 @@ class _Calls:
         is_right = len(self._is_right_for) < _MOST_KINDS if is_new else self._is_right_for[kind]
         if spec != self._in_spec or None in kind or not is_right:
             return self._plain(*args, **kwargs)
-        expected = self._plain(*args, **kwargs) if is_new else None  # raises what the program raises
-        try:
-            inputs = [self._held[each] if isinstance(each, str) else leaves[each] for each in self._sources]
-            with torch.no_grad():
-                new = self._lowered(*inputs)
-            if is_new:
-                self._is_right_for[kind] = False  # unless the comparison succeeds
-                self._confirm(expected, new, inputs)
-                self._is_right_for[kind] = True
-                return expected
-        except Exception as error:  # noqa: BLE001  # as in every call of ours, the plain program runs
-            outputs = expected if is_new else self._plain(*args, **kwargs)  # raises if the call is wrong
-            warn_of(error)
-            self._is_off = not isinstance(error, (WeightsError, VerificationError))
-            return outputs
+        if is_new:
+            expected = self._plain(*args, **kwargs)  # raises what the program raises
+            self._try(kind, self._inputs(leaves), expected)
+            return expected
+        with torch.no_grad():
+            new = self._compiled.run(self._inputs(leaves))
         tensors = iter(new)
         flat = [next(tensors) if isinstance(each, fx.Node) else each for each in self._results]
         return tree_unflatten(flat, self._out_spec)
@@ -133,11 +126,30 @@ class _Calls:
         """Vanish from copies of the module: they are modules of torch.fx that run the plain program."""
         return type(None), ()
 
-    def _confirm(self, expected: Any, new: Sequence[Any], inputs: Sequence[Any]) -> None:
-        """Compare the outputs of both forms; raises VerificationError if they differ."""
+    def _inputs(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return the inputs of the graph; None for a buffer that was deleted, with which a call fails."""
+        return [self._held.get(each) if isinstance(each, str) else leaves[each] for each in self._sources]
+
+    def _counted(self) -> Compiled:
+        """Return the form with kernels; if weights change from now on, it compares some calls."""
+        return Compiled(self._lowered, self._aten, Status("rewritten", weight_sets=1))
+
+    def _try(self, kind: Any, inputs: Sequence[Any], expected: Any) -> None:
+        """Compare a run with kernels with the outputs of the program; note whether they are right."""
         leaves = tree_leaves(expected)
         old = [leaf for leaf, each in zip(leaves, self._results, strict=True) if isinstance(each, fx.Node)]
-        right.confirm(self._aten, lambda *_: old, new, inputs, "the first call of a loaded program")
+        try:
+            with torch.no_grad():
+                new = self._lowered(*inputs)
+            self._is_right_for[kind] = False  # unless the comparison succeeds
+            right.confirm(self._aten, lambda *_: old, new, inputs, "the first call of a loaded program")
+            self._is_right_for[kind] = True
+            if len(self._is_right_for) == 1:
+                self._compiled = self._counted()  # from these weights on
+        except Exception as error:  # noqa: BLE001  # as in every call of ours, the plain program runs
+            warn_of(error)
+            if not isinstance(error, (WeightsError, VerificationError)):
+                self._compiled.lowered = None
 
 
 def _kind_of(leaf: Any) -> Any:
