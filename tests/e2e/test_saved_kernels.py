@@ -196,10 +196,11 @@ def test_a_wrong_kind_leaves_the_others(path: Path, runs: list[int], monkeypatch
 def test_some_calls_with_new_weights_are_compared(
     path: Path, runs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module, plain = torchrlopt.load(path), torchrlopt.load(path, kernels=False)
+    module: Any = torchrlopt.load(path)
+    plain = torchrlopt.load(path, kernels=False)
     for _ in range(3):
         module(X)
-    status = module.forward._compiled.status  # type: ignore[union-attr]
+    status = module.forward._compiled.status
     assert (len(runs), status.weight_sets, status.checked_sets) == (3, 1, 0)
     for number in range(2, 8):
         for each in (module, plain):
@@ -214,3 +215,43 @@ def test_some_calls_with_new_weights_are_compared(
     for given in (X, X, X.to(memory_format=torch.channels_last)):
         assert torch.equal(module(given), plain(given))
     assert len(runs) == 2, "compared twice, since another thread may have changed the weights"
+
+
+class Sums(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.branches = Branches()
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.branches(x) + y)
+
+
+def test_sizes_that_vary_are_compared_once_per_power_of_two(tmp_path: Path, runs: list[int]) -> None:
+    x, y = torch.randn(5, 16), torch.randn(5, 40)
+    fast = torchrlopt.optimise(build(Sums), (x, y), **GREEDY)
+    rows = {0: torch.export.Dim("rows", min=2, max=100)}
+    torchrlopt.save(fast, tmp_path / "fast.pt2", dynamic_shapes=(rows, rows))
+    module: Any = torchrlopt.load(tmp_path / "fast.pt2")
+    plain = torchrlopt.load(tmp_path / "fast.pt2", kernels=False)
+    module(x, y)
+    calls: list[int] = []
+    before = module.forward._plain
+
+    def counted(*args: torch.Tensor) -> Any:
+        calls.append(len(args[0]))
+        return before(*args)
+
+    module.forward._plain = counted
+    runs.clear()
+    for number in (4, 5, 6, 7, 8, 9, 15, 16, 20):
+        given = torch.randn(number, 16), torch.randn(number, 40)
+        assert_close(module(*given), plain(*given), rtol=1e-5, atol=1e-6)
+    assert (len(runs), calls) == (9, [8, 16])
+    for run in (module, module.forward):
+        with pytest.raises(RuntimeError):
+            run(torch.randn(6, 16), torch.randn(7, 40))
+        with pytest.raises(RuntimeError):
+            run(torch.randn(6, 15), torch.randn(6, 40))
+    with pytest.raises(RuntimeError, match="100"):
+        module(torch.randn(101, 16), torch.randn(101, 40))
+    assert len(runs) == 9

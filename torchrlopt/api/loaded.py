@@ -2,11 +2,14 @@
 
 A saved program holds PyTorch's operators only, since packed weights depend on the processor. The first call
 of each kind of inputs runs both forms and compares them, so that a call is right, and that what the program
-refuses is refused; so do some of the calls after a change of the state.
+refuses is refused; so do some of the calls after a change of the state. The module of a program checks sizes
+in each call.
 """
 
 from __future__ import annotations
 
+import itertools
+import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -28,6 +31,7 @@ from torchrlopt.report import Status
 from torchrlopt.torch_private.modes import is_any_autocast_enabled, is_traced, without_dispatch_modes
 from torchrlopt.torch_private.modules import buffers_of
 from torchrlopt.torch_private.pytree import tree_flatten, tree_leaves, tree_unflatten
+from torchrlopt.torch_private.tensors import dim_of
 
 _MOST_KINDS = 1000
 """Kinds of inputs for which calls have been compared; calls of further ones run the plain program."""
@@ -66,6 +70,8 @@ class _Calls:
         self._aten, kept = reduced(program)
         specs = program.graph_signature.input_specs
         user = [place for place, spec in enumerate(specs) if spec.kind is InputKind.USER_INPUT]
+        placeholders = list(program.graph.find_nodes(op="placeholder"))
+        self._varying = _varying([placeholders[place].meta.get("val") for place in user])
         # Each input of the graph is a buffer, by name, or a leaf of the arguments, by number.
         self._sources = [
             str(specs[place].target) if specs[place].kind in STATE else user.index(place) for place in kept
@@ -92,10 +98,12 @@ class _Calls:
         if self._compiled.lowered is None or not self._is_plain_inference(args, kwargs):
             return self._plain(*args, **kwargs)
         leaves, spec = tree_flatten((args, kwargs))
-        kind = tuple(map(_kind_of, leaves))
+        if spec != self._in_spec:
+            return self._plain(*args, **kwargs)
+        kind = self._kind(leaves)
         is_new = kind not in self._is_right_for
         is_right = len(self._is_right_for) < _MOST_KINDS if is_new else self._is_right_for[kind]
-        if spec != self._in_spec or None in kind or not is_right:
+        if None in kind or not is_right:
             return self._plain(*args, **kwargs)
         if is_new:
             expected = self._plain(*args, **kwargs)  # raises what the program raises
@@ -126,6 +134,17 @@ class _Calls:
         """Vanish from copies of the module: they are modules of torch.fx that run the plain program."""
         return type(None), ()
 
+    def _kind(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the kind of a call: sizes that vary count as the power of two that bounds them."""
+        if not any(self._varying):
+            return tuple(map(_kind_of, leaves))
+        kinds = tuple(map(_kind_of, leaves, self._varying))
+        if None in kinds:
+            return kinds
+        # Sizes that must be equal are so in each call of a kind, if they are in its first.
+        sizes = [leaf.shape[dim] for leaf, dims in zip(leaves, self._varying, strict=True) for dim in dims]
+        return (*kinds, *map(sizes.index, sizes))
+
     def _inputs(self, leaves: Sequence[Any]) -> list[Any]:
         """Return the inputs of the graph; None for a buffer that was deleted, with which a call fails."""
         return [self._held.get(each) if isinstance(each, str) else leaves[each] for each in self._sources]
@@ -152,8 +171,29 @@ class _Calls:
                 self._compiled.lowered = None
 
 
-def _kind_of(leaf: Any) -> Any:
-    """Return what the code of a call depends on; None for what only the plain program takes."""
+def _varying(values: Sequence[Any]) -> list[tuple[int, ...]]:
+    """Return the dimensions of each input whose sizes vary; none if sizes depend on others or on numbers."""
+    if any(isinstance(value, torch.SymInt) for value in values):
+        return [()] * len(values)
+    shapes = [map(dim_of, value.shape) if isinstance(value, torch.Tensor) else () for value in values]
+    named = [{dim: size for dim, size in enumerate(shape) if isinstance(size, str)} for shape in shapes]
+    is_simple = all(size.isidentifier() for sizes in named for size in sizes.values())
+    return [tuple(sizes) if is_simple else () for sizes in named]
+
+
+def _kind_of(leaf: Any, varying: Sequence[int] = ()) -> Any:
+    """Return what the code of a call depends on; None for what only the plain program takes.
+
+    Args:
+        leaf: of the arguments.
+        varying: its dimensions of which only the number of bits counts.
+    """
     if type(leaf) is torch.Tensor:
-        return leaf.shape, leaf.stride(), leaf.dtype, leaf.device
-    return (type(leaf), leaf) if isinstance(leaf, bool | int | float | str) else None
+        if not varying:
+            return leaf.shape, leaf.stride(), leaf.dtype, leaf.device
+        shape = tuple(n.bit_length() if dim in varying else n for dim, n in enumerate(leaf.shape))
+        # `is_contiguous` ignores strides of dimensions of one element, which may decide the result's layout.
+        dense = itertools.accumulate((max(n, 1) for n in leaf.shape[:0:-1]), operator.mul, initial=1)
+        strides = leaf.stride()
+        return shape, strides == tuple(dense)[::-1] or strides, leaf.dtype, leaf.device
+    return None if varying or not isinstance(leaf, bool | int | float | str) else (type(leaf), leaf)
