@@ -208,7 +208,8 @@ def load(path: str | Path, *, format: Format | None = None, kernels: bool = True
     A `.pt2` file is loaded by `torch.export.load`, and is no safer than that, which uses pickle: do not load
     untrusted files. `save` puts only tensors into a pickle. On the CPU its calls run in the executor `eager`,
     with weights packed for this processor, and the first call of each kind of inputs is compared with the
-    plain program. Calls that PyTorch traces, compiles or differentiates run the plain program.
+    plain program. Calls that PyTorch traces, compiles or differentiates, and those under autocast, run the
+    plain program.
 
     Args:
         path: the file.
