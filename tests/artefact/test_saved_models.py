@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchrlopt
 from tests.artefact.models import NAMES, OPTIONS, made, saved
@@ -19,6 +24,7 @@ from torchrlopt.artefact import lowered, module
 from torchrlopt.artefact.module import SavedModel
 from torchrlopt.errors import ModelFormatError, OptionsError, UnsupportedError
 from torchrlopt.torch_private.pytree import tree_leaves
+from torchrlopt.torch_private.tensors import FakeTensorMode
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -41,6 +47,13 @@ def functions_of(loaded: SavedModel) -> list[str]:
     """Names of what a call runs."""
     steps = loaded._graphs[0]._graph._run._calls._steps
     return [getattr(each.function, "__name__", str(each.function)) for each in steps]
+
+
+@pytest.fixture(scope="module")
+def convolutions(tmp_path_factory: pytest.TempPathFactory) -> SavedModel:
+    path = tmp_path_factory.mktemp("convolutions") / "fast.rlopt"
+    saved(*made("convolutions"), path)
+    return load(path)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -286,6 +299,77 @@ def test_gradients_and_autocast_are_refused(tmp_path: Path) -> None:
         loaded(x)
         with torch.autocast("cpu"), pytest.raises(UnsupportedError, match="autocast"):
             loaded(x)
+
+
+def _with_tangent(loaded: SavedModel, x: torch.Tensor) -> Any:
+    with forward_ad.dual_level():
+        return loaded(forward_ad.make_dual(x, x))
+
+
+class Seeing(TorchDispatchMode):
+    def __torch_dispatch__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+def _seen(loaded: SavedModel, x: torch.Tensor) -> Any:
+    with Seeing():
+        return loaded(x)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda f, x: torch.jit.trace(f, x, check_trace=False, strict=False), "traced"),
+        (lambda f, x: torch.fx.symbolic_trace(f), "traced"),
+        (lambda f, x: make_fx(f)(x), "traced"),
+        (lambda f, x: make_fx(f, pre_dispatch=True)(x), "traced"),
+        (lambda f, x: torch.export.export(f, (x,), strict=False), "traced"),
+        (_seen, "traced, nor seen by dispatch modes"),
+        (_with_tangent, "forward-mode"),
+        (lambda f, x: torch.func.jvp(f, (x,), (x,)), "transform"),
+        (lambda f, x: torch.vmap(f)(x[None]), "transform"),
+        (lambda f, x: f(FakeTensorMode().from_tensor(x)), "a tensor that holds its numbers; got: FakeTensor"),
+    ],
+)
+def test_who_sees_no_kernels_is_refused(
+    call: Callable[[Any, torch.Tensor], Any], message: str, convolutions: SavedModel
+) -> None:
+    _, (x,) = made("convolutions")
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = convolutions
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.part(x)
+
+    with pytest.raises(UnsupportedError, match=message):
+        call(Whole(), x)
+
+
+def test_a_loaded_model_within_a_compiled_one(convolutions: SavedModel) -> None:
+    model, (x,) = made("convolutions")
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = convolutions
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.part(x + 1)["image"] - 1)
+
+    seen: list[str] = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: Any) -> Any:
+        seen.extend(str(node.target) for node in gm.graph.nodes if node.op.startswith("call"))
+        return gm.forward
+
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error")
+        found = torch.compile(Whole(), backend=backend)(x)
+        torch.testing.assert_close(found, torch.relu(model(x + 1)["image"] - 1), rtol=1e-4, atol=1e-4)
+    assert len(seen) == 3  # what surrounds the loaded model
 
 
 # ---- what is not saved

@@ -346,6 +346,8 @@ class Arguments:
             )
         if value.layout is not torch.strided:
             raise _differs(name, "a dense tensor", value.layout)
+        if type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            raise _differs(name, "a tensor that holds its numbers", type(value).__name__)
         stride = value.stride()
         if stride != facts.stride and any(stride[at] != facts.stride[at] for at in facts.dense_axes):
             return _restrided(value, facts)

@@ -16,6 +16,7 @@ from torchrlopt.artefact.file import Held
 from torchrlopt.artefact.graph import StoredGraph
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.plain_text import printable
+from torchrlopt.torch_private.modes import is_dispatched, is_traced, is_transformed, uncompiled
 
 logger = logging.getLogger("torchrlopt")
 
@@ -62,13 +63,25 @@ class SavedModel(torch.nn.Module):
         self._graphs = [_Graph(each, held, bool(differing)) for each in graphs]
         self.train(False)
 
+    @uncompiled
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what the saved model computes.
 
         Raises:
             UnsupportedError: the call differs from all that the model was saved for; or autocast is on, or a
-                gradient with respect to an argument may be requested.
+                gradient with respect to an argument may be requested; or the call is traced, transformed,
+                or seen by a dispatch mode.
         """
+        if is_traced() or is_dispatched():
+            raise UnsupportedError(
+                "a saved model cannot be traced, nor seen by dispatch modes",
+                todo="call it outside of them: its kernels are no operators that they see",
+            )
+        if is_transformed():
+            raise UnsupportedError(
+                "a saved model takes part in no transform of torch.func and no forward-mode differentiation",
+                todo="call the original model there",
+            )
         for device in ("cpu", "cuda"):
             if torch.is_autocast_enabled(device):
                 raise UnsupportedError(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import types
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import torch
+from torch._C._dynamo import eval_frame
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import TracingContext, tracing
 from torch._logging._internal import trace_structured
@@ -10,6 +15,8 @@ from torch.autograd import forward_ad
 from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 from torch.overrides import _pop_mode_temporarily as pop_function_mode
 from torch.utils._python_dispatch import _disable_current_modes as without_dispatch_modes
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 __all__ = [
     "enable_python_dispatcher",
@@ -45,9 +52,27 @@ def is_traced_by_compiler() -> bool:
     return TracingContext.try_get() is not None or torch._C._len_torch_dispatch_stack() > 0
 
 
+def is_dispatched() -> bool:
+    """Whether a mode sees the operators of this thread: that of `make_fx`, of fake tensors, or a user's."""
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
 def is_transformed() -> bool:
     """Whether a transform of `torch.func` or forward-mode differentiation runs."""
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def uncompiled(function: Function) -> Function:
+    """Have Dynamo end its graph before a call of the function, and compile nothing that it calls.
+
+    `torch.compiler.disable` imports Dynamo.
+    """
+    assert isinstance(function, types.FunctionType)
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    function._torchdynamo_disable_msg = "it runs kernels"  # type: ignore[attr-defined]
+    skip = eval_frame._FrameAction.SKIP
+    eval_frame.set_code_exec_strategy(function.__code__, eval_frame._FrameExecStrategy(skip, skip))
+    return function
 
 
 def current_cuda_stream(device: int) -> int:
