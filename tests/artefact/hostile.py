@@ -39,6 +39,9 @@ def values(folder: Path) -> list[Any]:
         -1,
         2,
         7,
+        512,
+        4096,
+        65536,
         2**31,
         2**31 - 1,
         2**62,
@@ -97,7 +100,7 @@ def mutated(content: Any, rng: random.Random, pool: list[Any]) -> Any:
             del holder[key]
         elif kind < 0.45 and type(value) is int:
             holder[key] = rng.choice(
-                [value + rng.choice([-1, 1, 2, 64, -1000]), value * rng.choice([2, -1, 2**40])]
+                [value + rng.choice([-1, 1, 2, 64, -1000]), value * rng.choice([2, -1, 2**15, 2**40])]
             )
         elif kind < 0.6:
             other, name, _ = rng.choice(found)

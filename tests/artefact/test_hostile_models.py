@@ -62,6 +62,9 @@ RUN = (*GRAPH, "packed", "run")
         (("tensors", 0, "stride"), [2**62, 2**62], "a tensor has no sizes and strides"),
         (("tensors", 0, "dtype"), "float128", "no known type"),
         (("tensors", 0, "part"), "../../etc/passwd", "its bytes are missing"),
+        ((*RUN, "calls", 0), ["method.expand", [{"v": 0}, [2**31, 256]], {}], "that is too large"),
+        ((*RUN, "calls", 0), ["method.expand", [{"v": 0}, 2**16, 2**16], {}], "that is too large"),
+        ((*RUN, "calls", 0), ["aten.zeros.default", [[2**16, 2**16]], {}], "that is too large"),
         (("format",), 2, "another format"),
         (("content", "graphs"), [], "there is no graph"),
         (("more",), 1, "an object has other fields"),
@@ -147,6 +150,31 @@ ONES = torch.ones(2, 8, 4, 4)
 def test_operators_that_trust_their_caller_are_checked(name: str, args: tuple[Any, ...]) -> None:
     with pytest.raises(UnsupportedError, match="do not fit"):
         functions.checked_of(name)(*args)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("kernel.linear", (10, 0, 0, 0.0, 0.0)),
+        ("kernel.convolve", (8, 1, 1, 1, 1, *[0] * 4, 1, 1, 1, 0, 0, 0, 0)),
+    ],
+)
+def test_a_kernel_without_weights(name: str, numbers: tuple[float, ...]) -> None:
+    with pytest.raises(UnsupportedError, match="a kernel has no weight"):
+        functions.checked_of(name)(ONES, None, numbers)
+
+
+def test_a_stride_that_crashes_the_packed_kernel(content: Any, tmp_path: Path) -> None:
+    whole, parts = json.loads(json.dumps(content[0])), content[1]
+    _set(whole, *GRAPH, "packed", "apart", to=[])
+    _set(whole, *GRAPH, "packed", "watched", to=[])
+    calls = whole["content"]["graphs"][0]["packed"]["run"]["calls"]
+    (call,) = [each for each in calls if each[0] == "mkldnn._convolution_transpose_pointwise.default"]
+    call[1][5] = [2, 65536]
+    (tmp_path / "bad.rlopt").write_bytes(written(whole, parts))
+    loaded = torchrlopt.load(tmp_path / "bad.rlopt")
+    with torch.no_grad(), pytest.raises(UnsupportedError, match="a stride is too large"):
+        loaded(torch.randn(512, 256), torch.randn(1, 8, 20, 20))
 
 
 @pytest.mark.parametrize(("seed", "cases"), [(1, "100"), pytest.param(2, "2000", marks=pytest.mark.nightly)])

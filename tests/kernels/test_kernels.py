@@ -78,6 +78,11 @@ def test_transposed_convolution(groups: int, stride: int, extra: int) -> None:
     assert prepared.count("_convolution_transpose_pointwise") == 1
 
 
+def test_transposed_convolution_of_a_large_stride() -> None:
+    args = [rand(1, 32, 2, 20), weight(32, 8, 2, 2)]
+    check(lambda x, w: F.conv_transpose2d(x, w, None, (2, 4096)), args, static=[1])
+
+
 @pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN has no bfloat16 here")
 def test_bfloat16_is_packed() -> None:
     args = [arg.bfloat16() for arg in conv_args()]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
+from torchrlopt.artefact import operators
 from torchrlopt.artefact.functions import checked_of, name_of
 from torchrlopt.errors import ModelFormatError, UnsupportedError
 from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
@@ -26,6 +27,8 @@ Json = Any
 _SEQUENCE = "kernel.sequence"
 _MOST_DEPTH = 8
 """Of lists within lists among arguments."""
+_MOST_ELEMENTS = 1 << 31
+"""A call that names the sizes of its result makes fewer."""
 
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -234,6 +237,7 @@ class Calls:
         else:
             function = checked_of(name)
         args = tuple(decoded(positional, num_values))
+        _check_sizes(name, args)
         keywords = {key: decoded(value, num_values) for key, value in named.items()}
         if any(map(_values_in, keywords.values())):
             count, names = len(args), tuple(keywords)
@@ -281,6 +285,15 @@ def fields(content: Json, /, **types: type) -> list[Any]:
         if type(content[name]) is not kind:
             raise damaged(f"{name} is of another type", content[name])
     return [content[name] for name in types]
+
+
+def _check_sizes(name: str, args: tuple[Any, ...]) -> None:
+    """Raises ModelFormatError if a call names sizes of more elements than it may make."""
+    if name.split(".")[1] not in operators.SIZED:
+        return
+    sizes = next((each for each in args if isinstance(each, list | tuple) and type(each) is not Value), args)
+    if math.prod(max(each, 1) for each in sizes if type(each) is int) >= _MOST_ELEMENTS:
+        raise damaged("a call makes a tensor that is too large", sizes)
 
 
 def _sequence(program: Json, num_operands: int) -> RunSequence:

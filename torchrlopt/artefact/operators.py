@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from torchrlopt.errors import UnsupportedError
+from torchrlopt.executors.eager.kernels.packing import MOST_TRANSPOSED_STRIDE
 
 _ELEMENTWISE = (
     "abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift "
@@ -87,17 +88,40 @@ def _check_weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> None:
         raise _do_not_fit(v, g)
 
 
+def _check_transposed(
+    x: Any, weight: Any, bias: Any, padding: Any, output_padding: Any, stride: list[int], *others: Any
+) -> None:
+    if max(stride, default=0) > MOST_TRANSPOSED_STRIDE:
+        raise UnsupportedError(
+            "a stride is too large", expected=f"at most {MOST_TRANSPOSED_STRIDE}", got=max(stride)
+        )
+
+
+def _check_packed(x: Any, weight: Any, *others: Any, **named: Any) -> None:
+    if weight is None:
+        raise UnsupportedError("a kernel has no weight")
+
+
 def _do_not_fit(*tensors: torch.Tensor) -> UnsupportedError:
     return UnsupportedError("operands do not fit each other", got=[tuple(each.shape) for each in tensors])
 
 
 _CHECKS: dict[str, Callable[..., None]] = {
+    "_convolution_transpose_pointwise": _check_transposed,
     "_scaled_dot_product_flash_attention_for_cpu": _check_attention,
+    "convolve": _check_packed,
+    "linear": _check_packed,
     "_native_batch_norm_legit_no_training": _check_batch_norm,
     "_weight_norm_interface": _check_weight_norm,
     "native_group_norm": _check_group_norm,
 }
-"""What these operators do not check: they would read beyond the memory of an operand."""
+"""What these operators do not check: they would read beyond the memory of an operand, or crash."""
+
+SIZED = frozenset(
+    {"empty_strided", "expand", "full", "ones", "zeros", "new_full", "new_ones", "new_zeros", "repeat"}
+    | {"room_for"}
+)
+"""What makes tensors of sizes that a call names, as a list or one by one."""
 
 
 def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

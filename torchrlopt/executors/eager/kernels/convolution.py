@@ -140,7 +140,7 @@ def _pays(site: Convolution) -> bool:
     shape = static_shape(site.weight)
     assert shape is not None
     if site.output_padding is not None:
-        return True
+        return max(site.stride) <= packing.MOST_TRANSPOSED_STRIDE
     return packing.packed_convolution_pays(static_shape(site.x), static_shape(site.node), shape, site.groups)
 
 

@@ -22,6 +22,9 @@ PACK_CONVOLUTION = torch.ops.mkldnn._reorder_convolution_weight.default
 PACK_TRANSPOSED = torch.ops.mkldnn._reorder_convolution_transpose_weight.default
 PACK_LINEAR = torch.ops.mkldnn._reorder_linear_weight.default
 
+MOST_TRANSPOSED_STRIDE = 512
+"""oneDNN's kernel for packed weights crashed from 4096 on, and did not up to 2048 (PyTorch 2.13, AVX-512)."""
+
 # Below this, a convolution that ATen does not pass to oneDNN anyway is faster in ATen.
 _MIN_CONVOLUTION_FLOP = 1.5e6
 # ATen's own limit for its native kernel for one image (`use_mkldnn` in ConvUtils).
