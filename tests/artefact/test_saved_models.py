@@ -426,9 +426,13 @@ class Odd(Broken):
     ],
 )
 def test_what_cannot_be_saved_says_why(kind: type[nn.Module], message: str, tmp_path: Path) -> None:
+    model, x = kind().eval(), torch.randn(4, 8)
+    fast = torchrlopt.optimise(model, (x,), **OPTIONS)
+    before = {name: held.clone() for name, held in model.state_dict().items()}
     with pytest.raises(UnsupportedError, match=message):
-        saved(kind().eval(), (torch.randn(4, 8),), tmp_path / "fast.rlopt")
+        torchrlopt.save(fast, tmp_path / "fast.rlopt")
     assert not list(tmp_path.iterdir())
+    torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0)
 
 
 def test_formats(tmp_path: Path) -> None:

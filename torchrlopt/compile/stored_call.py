@@ -127,6 +127,11 @@ def _traced(
     code = weakref.ref(own.__code__)  # Dynamo's code, which dies with it, holds the backend
 
     def answer(traced: Traced) -> Callable[..., Any]:
+        # Before it runs: what is refused has changed nothing.
+        if traced.mutated:
+            refuse("it writes to its own state or to its inputs")
+        if traced.autocast:
+            refuse("autocast is on")
         found.append(traced)
 
         def run(inputs: list[Any]) -> Any:
@@ -165,10 +170,6 @@ def _traced(
     if not found:
         raise UnsupportedError("the model cannot be saved", got="Dynamo found no graph in the call")
     (traced,) = found
-    if traced.mutated:
-        refuse("it writes to its own state or to its inputs")
-    if traced.autocast:
-        refuse("autocast is on")
     numbers = {id(each): number for number, each in enumerate(given)}
     places = {at: numbers[id(x)] for at, x in enumerate(traced.inputs) if id(x) in numbers}
     if not all(isinstance(x, torch.Tensor) for x in traced.inputs):
