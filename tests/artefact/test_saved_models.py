@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import torchrlopt
 from tests.artefact.models import NAMES, OPTIONS, made, saved
 from torchrlopt.artefact import lowered, module
+from torchrlopt.artefact.convention import Arguments
 from torchrlopt.artefact.module import SavedModel
 from torchrlopt.errors import ModelFormatError, OptionsError, UnsupportedError
 from torchrlopt.torch_private.pytree import tree_leaves
@@ -271,7 +272,7 @@ def test_strides_of_arguments(tmp_path: Path) -> None:
         assert_equal(loaded(torch.stack([x, x])[1].flip(3).flip(3)), expected)
 
 
-def test_several_sizes(tmp_path: Path) -> None:
+def test_several_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, (x,) = made("convolutions")
     sizes = [(2, 3, 16, 16), (1, 3, 24, 8)]
     saved(model, (x,), tmp_path / "fast.rlopt", other_inputs=[torch.randn(size) for size in sizes])
@@ -280,8 +281,15 @@ def test_several_sizes(tmp_path: Path) -> None:
         y = torch.randn(size)
         with torch.no_grad():
             torch.testing.assert_close(loaded(y), model(y), rtol=1e-4, atol=1e-4)
-    with pytest.raises(UnsupportedError, match=r"other_inputs"):
+    with pytest.raises(UnsupportedError, match=r"other_inputs") as raised:
         loaded(torch.randn(3, 3, 16, 16))
+    assert all(str(list(size)) in str(raised.value) for size in (x.shape, *sizes))
+    tried: list[Any] = []
+    real = Arguments.match
+    monkeypatch.setattr(Arguments, "match", lambda *args: (tried.append(args[0]), real(*args))[1])
+    for size in sizes:
+        loaded(torch.randn(size))
+    assert tried == [graph.arguments for graph in loaded._graphs[1:]]  # the others are not asked again
     saved(model, (x,), tmp_path / "one.rlopt")
     # Weights are stored once.
     one, three = ((tmp_path / name).stat().st_size for name in ("one.rlopt", "fast.rlopt"))

@@ -15,6 +15,8 @@ from torchrlopt.torch_private.tensors import clone_preserve_strides
 
 _MISSING = object()
 _MOST_DEPTH = 32
+_MOST_REASONS = 8
+"""In the error for a call that fits none."""
 
 
 class Outputs(dict[str, Any]):
@@ -382,6 +384,35 @@ def _differs(where: str, expected: object, got: object) -> UnsupportedError:
         got=got,
         todo="save the model for such inputs as well: torchrlopt.save(..., other_inputs=[...])",
     )
+
+
+def none_fits(errors: Sequence[UnsupportedError]) -> UnsupportedError:
+    """Return the error for a call that fits none of the saved ones.
+
+    Args:
+        errors: of `Arguments.match`, one for each of them.
+    """
+    if len(errors) == 1:
+        return errors[0]
+    reasons = [f"{each.where}: expected {each.expected}, got {each.got}" for each in errors]
+    reasons = list(dict.fromkeys(reasons))
+    more = [f"{len(reasons) - _MOST_REASONS} others"] if len(reasons) > _MOST_REASONS else []
+    return UnsupportedError(
+        "the call differs from all that the model was saved for",
+        got=" | ".join([*reasons[:_MOST_REASONS], *more]),
+        todo=errors[0].todo,
+    )
+
+
+def signature(value: Any) -> Any:
+    """Return a key of arguments: calls of other tensors or constants have others, with few exceptions."""
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.dtype
+    if isinstance(value, list | tuple):
+        return tuple(map(signature, value))
+    if isinstance(value, dict):
+        return tuple((key, signature(each)) for key, each in value.items())
+    return value if isinstance(value, bool | int | float | str) else type(value)
 
 
 def _read_facts(content: Json) -> _Facts:

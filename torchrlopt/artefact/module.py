@@ -11,7 +11,7 @@ import torch
 
 from torchrlopt import _C
 from torchrlopt.artefact.calls import Json, damaged, fields
-from torchrlopt.artefact.convention import Arguments, Results
+from torchrlopt.artefact.convention import Arguments, Results, none_fits, signature
 from torchrlopt.artefact.file import Held
 from torchrlopt.artefact.graph import StoredGraph
 from torchrlopt.errors import UnsupportedError
@@ -61,6 +61,8 @@ class SavedModel(torch.nn.Module):
         if rebuilt:
             logger.warning("weights are packed again, which takes seconds: %s", printable(rebuilt))
         self._graphs = [_Graph(each, held, bool(differing)) for each in graphs]
+        self._known: dict[Any, _Graph] = {}
+        """The graphs of former calls."""
         self.train(False)
 
     @uncompiled
@@ -101,13 +103,20 @@ class SavedModel(torch.nn.Module):
 
     def _chosen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Graph, list[torch.Tensor]]:
         """Return the graph for a call, with the tensors of the call."""
-        *others, last = self._graphs
-        for graph in others:
+        if len(self._graphs) == 1:
+            return self._graphs[0], self._graphs[0].arguments.match(args, kwargs)
+        key = signature((args, kwargs))
+        known = self._known.get(key)
+        errors: list[UnsupportedError] = []
+        for graph in self._graphs if known is None else (known, *self._graphs):
             try:
-                return graph, graph.arguments.match(args, kwargs)
-            except UnsupportedError:
-                continue
-        return last, last.arguments.match(args, kwargs)
+                tensors = graph.arguments.match(args, kwargs)
+            except UnsupportedError as error:
+                errors.append(error)
+            else:
+                self._known[key] = graph
+                return graph, tensors
+        raise none_fits(errors)
 
     def extra_repr(self) -> str:
         """Describe the calls that it takes."""
