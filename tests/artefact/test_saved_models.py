@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 import subprocess
 import sys
 import warnings
@@ -378,6 +380,20 @@ def test_a_loaded_model_within_a_compiled_one(convolutions: SavedModel) -> None:
         found = torch.compile(Whole(), backend=backend)(x)
         torch.testing.assert_close(found, torch.relu(model(x + 1)["image"] - 1), rtol=1e-4, atol=1e-4)
     assert len(seen) == 3  # what surrounds the loaded model
+
+
+def test_copies_and_pickles(convolutions: SavedModel) -> None:
+    _, (x,) = made("convolutions")
+    with torch.no_grad():
+        expected = convolutions(x)
+        for copied in (copy.copy(convolutions), copy.deepcopy(nn.Sequential(convolutions))):
+            assert_equal(copied(x), expected)
+    deep = copy.deepcopy(convolutions)
+    assert deep._graphs[0] is convolutions._graphs[0]
+    assert deep.report == convolutions.report
+    assert deep.report is not convolutions.report
+    with pytest.raises(UnsupportedError, match="pass on the path"):
+        pickle.dumps(convolutions)
 
 
 # ---- what is not saved

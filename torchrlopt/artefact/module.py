@@ -35,6 +35,7 @@ class SavedModel(torch.nn.Module):
 
     It takes the arguments of the model's `forward`. Tensors must have the sizes and types of a saved call;
     other arguments must be equal to those of that call. It has no parameters and records no gradients.
+    Copies share its weights; it cannot be pickled.
 
     Args:
         held: the file; untrusted.
@@ -142,6 +143,14 @@ class _Graph:
             tensor = lambda number: made[number]  # noqa: E731  # a function, as the file's
         self._graph = StoredGraph(packed, num_given, tensor)
         self._results = Results(results, self._graph.num_outputs + num_given)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Graph:
+        return self  # it never changes
+
+    def __reduce__(self) -> Any:
+        raise UnsupportedError(
+            "a loaded model cannot be pickled", todo="pass on the path of its file, and load it there"
+        )
 
     def run(self, tensors: list[torch.Tensor]) -> Any:
         return self._results.build([*self._graph(tensors), *tensors])
