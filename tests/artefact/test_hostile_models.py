@@ -37,6 +37,8 @@ def _set(whole: Any, *path: Any, to: Any) -> None:
 
 GRAPH = ("content", "graphs", 0)
 RUN = (*GRAPH, "packed", "run")
+PACKED = (*RUN, "values", 4, "packed")
+"""The weight of a transposed convolution."""
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,7 @@ RUN = (*GRAPH, "packed", "run")
         ((*RUN, "calls", 0), ["kernel.sequence", [["float32", 0, [], [0]]], {}], "a sequence of kernels"),
         ((*RUN, "calls", 0), ["kernel.sequence", [["__class__", 0, [], []]], {}], "a sequence of kernels"),
         ((*RUN, "values", 0), {"tensor": 99}, "there is no such tensor"),
+        ((*PACKED, "calls", 0), ["aten.select.int", [{"v": 0}, 9, 0], {}], "a weight cannot be packed"),
         ((*RUN, "outputs"), [{"v": 10**9}], "reads a value"),
         ((*GRAPH, "packed", "watched"), [7], "what must be finite is no input"),
         ((*GRAPH, "results"), {"list": [{"tensor": 9}]}, "a description of a call is malformed"),

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torchrlopt.artefact.calls import Calls, Json, damaged, fields
+from torchrlopt.errors import LoweringError, ModelFormatError
 from torchrlopt.executors.eager.guard import are_finite
 
 ReadTensor = Callable[[Any], torch.Tensor]
@@ -72,7 +73,9 @@ class _Values:
         if kind == "packed" and num_given:  # one level: what is packed is a weight
             try:
                 (packed,) = _Values(inner, 0, tensor)(())
-            except (ValueError, RuntimeError, TypeError) as error:
+            except (ModelFormatError, LoweringError):
+                raise
+            except Exception as error:  # of any operator, on what the file chose
                 raise damaged("a weight cannot be packed", error) from error
             return packed
         raise damaged("a value is of no known kind", content)
