@@ -115,6 +115,8 @@ def weights_as_attributes() -> AbstractContextManager[Any]:
 def varying_sizes(sources: str) -> Callable[[], Callable[[], None]]:
     """Return a function after which inputs may have any size where code of this thread is compiled.
 
+    With PyTorch 2.11, which keeps one setting for all threads, where any code is.
+
     That function returns another one, which ends this. Unlike `torch.compile(dynamic=True)`, numbers stay
     constants until they vary: substitutions do not know an epsilon that is an input. Nor do sizes that are
     equal by chance, such as those of a batch and of its heads, have to stay equal. `config.patch` would take
