@@ -28,7 +28,7 @@ demo: build
 # A test that hangs fails, with the stacks of its threads; with several processes the others go on.
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -o faulthandler_exit_on_timeout=true --durations=30
 
-# 15 minutes on two cores.
+# 11 minutes on two cores.
 test: build
 	$(PYTEST) -m "not nightly" $(PYTEST_ARGS)
 
