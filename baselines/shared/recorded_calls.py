@@ -66,10 +66,12 @@ class RecordedCalls:
         made, self._inputs = build(model, batch)
         self._calls: dict[str, Callable[..., Any]] = {}
         for name, options in CANDIDATES.items():
-            self._calls[name] = made
-            if options is not None:
-                # Whatever its gain: what is chosen is the question.
-                kept = {"measure": False, "min_gain": -10.0, "on_error": "raise", **options}
+            if options is None:
+                self._calls[name] = made
+                continue
+            # Whatever its gain: what is chosen is the question.
+            kept: dict[str, Any] = {"measure": False, "min_gain": -10.0, "on_error": "raise", **options}
+            with contextlib.suppress(torchrlopt.RlOptError):  # an executor that does not take the model
                 self._calls[name] = torchrlopt.optimise(made, self._inputs, **kept)
 
     @torch.no_grad()
