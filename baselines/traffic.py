@@ -44,10 +44,10 @@ def main(
     neighbour is another process that computes on one core or two for a second in the mean, and sleeps as
     long; quota stops the process for 40 of 100 ms.
 
-    contest times all candidates before the first call, and stays with the best. halving and bandit choose
-    while calls are made. Loss is the time of all calls, those of the contest included, beyond that of the
-    best candidate over the same calls; choice is how much longer the candidate takes that was chosen at the
-    end, in the mean over the recording.
+    default is `eager` with its plan, whatever it costs. contest times all candidates before the first call,
+    and stays with the best. halving and bandit choose while calls are made. Loss is the time of all calls,
+    those of the contest included, beyond that of the best candidate over the same calls; choice is how much
+    longer the candidate takes that was chosen at the end, in the mean over the recording.
 
     Example: python -m baselines.traffic --models toy_bert --batches 1 --csv traffic.csv.gz
     """

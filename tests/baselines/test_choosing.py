@@ -25,7 +25,7 @@ def test_a_replay_takes_the_times_of_its_moment() -> None:
     assert replay.spent == pytest.approx(sum(replay.made)) == pytest.approx(25.2)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", sorted(set(WAYS) - {"default"}))
 def test_the_best_candidate_is_found(way: str) -> None:
     found = [WAYS[way](recording(0.02, seed), 300, np.random.default_rng(seed)) for seed in range(5)]
     assert found.count(3) >= 4
