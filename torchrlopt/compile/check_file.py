@@ -28,6 +28,7 @@ from torchrlopt.executors.lowering.file_inputs import NUM_ATTEMPTS, drawn
 from torchrlopt.executors.onnx_runtimes.file_trial import try_file
 from torchrlopt.judge import right
 from torchrlopt.judge.policy import Policy
+from torchrlopt.judge.stored import timing_from
 from torchrlopt.limited import Limits, run_limited
 from torchrlopt.onnx import files, safety
 from torchrlopt.onnx.weightless import put_weights_back
@@ -102,8 +103,8 @@ def check_apart(
         case {"error": float() | int() | None as error, "around": [*names], "timing": timing} if all(
             isinstance(n, str) for n in names
         ):
-            with contextlib.suppress(TypeError):
-                return FileCheck(error, tuple(names), None if timing is None else Timing(**timing))
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                return FileCheck(error, tuple(names), timing_from(timing))
     raise UnsupportedError("the check gave no answer that makes sense", got=str(answer)[:200])
 
 
