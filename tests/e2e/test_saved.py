@@ -25,7 +25,7 @@ from tests.e2e.models import (
     widened,
 )
 from torchrlopt import _C
-from torchrlopt.compile import export_program
+from torchrlopt.compile import contestant
 from torchrlopt.errors import CaptureError, ModelFormatError, UnsupportedError, VerificationError
 from torchrlopt.plan import planning
 
@@ -218,13 +218,13 @@ def test_what_cannot_be_saved_says_why(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(CaptureError, match=r"torch.export refuses"):
         torchrlopt.save(torchrlopt.optimise(build(Decides), X, **GREEDY), path, X)
     fast = torchrlopt.optimise(build(Branches), X, **GREEDY)
-    plain = export_program.write
+    plain = contestant.write
 
     def wrong(program: Any) -> Any:  # as a false substitution would
         graph = _C.parse_graph(program.graph.text().replace("Tanh", "Sigmoid"))
         return plain(dataclasses.replace(program, graph=graph))
 
-    monkeypatch.setattr(export_program, "write", wrong)
+    monkeypatch.setattr(contestant, "write", wrong)
     with pytest.raises(VerificationError):
         torchrlopt.save(fast, path, X)
     assert not path.exists()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir
 import torch
 
 from torchrlopt import _C, executor_table
-from torchrlopt.capture.job import Job
+from torchrlopt.capture.job import Job, make_job
+from torchrlopt.capture.trace import Traced
 from torchrlopt.executors import registry
 from torchrlopt.executors.isolation import verdicts
 from torchrlopt.executors.regions.cut import Prices
@@ -21,7 +22,8 @@ from torchrlopt.judge.graph_check import GraphCheck
 from torchrlopt.machine import device
 from torchrlopt.onnx.writer import fresh_prefix, node_name, write
 from torchrlopt.options import Options
-from torchrlopt.plan.planning import Subject, plan_store, profile_for
+from torchrlopt.plan.planning import Subject, facts_of, make_plan, plan_store, profile_for
+from torchrlopt.report import Journal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +59,30 @@ def subject_of(job: Job) -> Subject:
     """Return what planning needs of a job."""
     traced = job.traced
     return Subject(job.program, traced.device, traced.sizes, traced.content, job.sources, job.labels)
+
+
+def planned_again(
+    traced: Traced, options: Options, plans: Sequence[Mapping[str, Any]], journal: Journal
+) -> tuple[Job, onnx_ir.Model]:
+    """Plan a graph that is to be saved, and write it as ONNX.
+
+    Args:
+        traced: the graph.
+        options: the user's, with the name of an executor, whose prices a search uses.
+        plans: of the model's graphs, see `Report.plans`. If one of them fits the graph it is used, else the
+            plan comes from the store or a search.
+        journal: records what happens.
+    """
+    with journal.phase("capture"):
+        job = make_job(traced)
+        journal.add(opaque=job.captured.opaque)
+    with journal.phase("plan"):
+        subject = subject_of(job)
+        planned = make_plan(subject, options, plans)
+        journal.add(**facts_of(subject, planned, options))
+    with journal.phase("write"):
+        model = written(planned.graph, job)
+    return job, model
 
 
 def written(graph: _C.Graph, job: Job) -> onnx_ir.Model:

@@ -23,8 +23,7 @@ from torch.export.graph_signature import (
 )
 
 from torchrlopt.capture.exported import Exported
-from torchrlopt.capture.job import make_job
-from torchrlopt.compile.contestant import subject_of
+from torchrlopt.compile.contestant import planned_again
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.weights.overflow import refuse_overflows
@@ -32,9 +31,7 @@ from torchrlopt.executors.weights.split_fx import Split, split_prologue
 from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.generated_code import checked
 from torchrlopt.judge import right
-from torchrlopt.onnx.writer import write
 from torchrlopt.options import Options
-from torchrlopt.plan.planning import facts_of, make_plan
 from torchrlopt.report import Journal
 from torchrlopt.torch_private.tensors import FakeTensor
 
@@ -55,15 +52,7 @@ def rewritten_program(
         RlOptError: a stage failed, or the result is wrong.
     """
     traced = exported.traced
-    with journal.phase("capture"):
-        job = make_job(traced)
-        journal.add(opaque=job.captured.opaque)
-    with journal.phase("plan"):
-        subject = subject_of(job)
-        planned = make_plan(subject, options, plans)
-        journal.add(**facts_of(subject, planned, options))
-    with journal.phase("write"):
-        model = write(dataclasses.replace(job.program, graph=planned.graph))
+    job, model = planned_again(traced, options, plans, journal)
     with journal.phase("lower"):
         module = lower_captured(model, job.captured)
         if options.numerics == "real":

@@ -19,14 +19,12 @@ from torchrlopt.artefact.convention import Arguments, call_of, result_of
 from torchrlopt.artefact.file import Tensors
 from torchrlopt.artefact.graph import StoredGraph
 from torchrlopt.capture import aot
-from torchrlopt.capture.job import make_job
 from torchrlopt.capture.trace import Traced, isolated, refuse_training, trace
-from torchrlopt.compile.contestant import subject_of, written
+from torchrlopt.compile.contestant import planned_again
 from torchrlopt.errors import CaptureError, RlOptError, UnsupportedError
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.judge import right
 from torchrlopt.options import Options
-from torchrlopt.plan.planning import facts_of, make_plan
 from torchrlopt.report import Journal
 from torchrlopt.torch_private.dynamo import BackendCompilerFailed, TorchDynamoException, forget_backend
 from torchrlopt.torch_private.modes import without_dispatch_modes
@@ -63,15 +61,7 @@ def stored_call(
     with journal.phase("trace"):
         call = _traced(model, given, args, kwargs)
     traced = call.traced
-    with journal.phase("capture"):
-        job = make_job(traced)
-        journal.add(opaque=job.captured.opaque)
-    with journal.phase("plan"):
-        subject = subject_of(job)
-        planned = make_plan(subject, options, plans)
-        journal.add(**facts_of(subject, planned, options))
-    with journal.phase("write"):
-        onnx = written(planned.graph, job)
+    job, onnx = planned_again(traced, options, plans, journal)
     with journal.phase("lower"), without_dispatch_modes(), torch.no_grad():
         weights = {name: traced.inputs[at] for at, name in enumerate(call.names) if at in traced.static}
         module = lowered.without_attributes(lower_captured(onnx, job.captured), weights)
