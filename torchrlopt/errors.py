@@ -120,6 +120,12 @@ class VerificationError(RlOptError):
     IS_BUG = True
 
 
+class BudgetError(VerificationError):
+    """Outputs are farther from the exact ones than the user's error budget allows."""
+
+    IS_BUG = False
+
+
 class LoweringError(RlOptError):
     """The rewritten graph could not be compiled into a callable."""
 

@@ -15,7 +15,7 @@ import math
 import os
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
 from torchrlopt import executor_table, searcher_table
@@ -26,6 +26,7 @@ Numerics = Literal["real", "strict"]
 Prices = Literal["measured", "typical"]
 OnError = Literal["fallback", "raise"]
 WhileCompiling = Literal["wait", "original"]
+ERROR_METRICS = ("rms", "top1")
 
 MODES: dict[str | None, dict[str, Any]] = {
     None: {},
@@ -222,6 +223,43 @@ class LoweringOptions(_Common):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PrecisionOptions(_Group):
+    """How exact the outputs must be."""
+
+    max_error: float | Literal["bfloat16"] | None = None
+    """Largest error of the outputs, relative to float64: calls may then compute in bfloat16, chosen one by
+    one so that the error of the outputs stays within it. "bfloat16" stands for the error of a graph that
+    computes everything in bfloat16. By default, results are as exact as the original's. Applies to each graph
+    of a model that is cut into several, and to the eager executor on processors with bfloat16 units."""
+
+    error_metric: str | Callable[[Sequence[Any], Sequence[Any]], float] = "rms"
+    """How the error is measured: "rms" is the root mean square of the difference over that of the reference,
+    for the worst floating output; "top1" the share of rows whose largest entry is another one; or a function
+    that takes the outputs of a graph and those in float64, both as tuples, and returns a number."""
+
+    def __post_init__(self) -> None:
+        """Validate both; raise OptionsError on failure."""
+        super().__post_init__()
+        given = self.max_error
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        if given is not None and given != "bfloat16" and not (is_number and 0 < given < math.inf):
+            raise OptionsError(
+                "option max_error is no error",
+                expected='a number above 0, "bfloat16", or None',
+                got=f"{given!r} ({type(given).__name__})",
+                todo="max_error=1e-2 allows an error of one percent",
+            )
+        if not callable(self.error_metric):
+            _one_of(ERROR_METRICS, "error_metric", self.error_metric)
+        if self.max_error is None and self.error_metric != "rms":
+            raise OptionsError(
+                "option error_metric has no effect without a budget",
+                expected="max_error",
+                got=f"error_metric={self.error_metric!r}",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DebugOptions(_Group):
     """Which files show what happened."""
 
@@ -263,6 +301,7 @@ class Options(_Common):
     search: SearchOptions
     timing: TimingOptions
     lowering: LoweringOptions
+    precision: PrecisionOptions
     debug: DebugOptions
 
     def __init__(self, **given: Any) -> None:
@@ -348,9 +387,12 @@ class OptionsDict(TypedDict, total=False):
     cuda_graphs: bool
     save_dir: str | None
     repro_dir: str | None
+    max_error: float | Literal["bfloat16"] | None
+    error_metric: str | Callable[[Sequence[Any], Sequence[Any]], float]
     search: Mapping[str, Any] | SearchOptions
     timing: Mapping[str, Any] | TimingOptions
     lowering: Mapping[str, Any] | LoweringOptions
+    precision: Mapping[str, Any] | PrecisionOptions
     debug: Mapping[str, Any] | DebugOptions
 
 
@@ -358,6 +400,7 @@ _GROUPS: dict[str, type[_Group]] = {
     "search": SearchOptions,
     "timing": TimingOptions,
     "lowering": LoweringOptions,
+    "precision": PrecisionOptions,
     "debug": DebugOptions,
 }
 
@@ -446,7 +489,10 @@ def _checked(name: str, hint: Any, value: Any) -> Any:
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         if value is None:
             return None
-        kind = next(part for part in typing.get_args(kind) if part is not type(None))
+        kinds = [part for part in typing.get_args(kind) if part is not type(None)]
+        if len(kinds) > 1:
+            return value  # its group validates it
+        (kind,) = kinds
     kind = typing.get_origin(kind) or kind
     # bool is a subclass of int, but `seed=True` is a mistake; an int is a valid float.
     if kind is float and isinstance(value, int) and not isinstance(value, bool):

@@ -24,6 +24,7 @@ from torchrlopt.options import (
     LoweringOptions,
     Options,
     OptionsDict,
+    PrecisionOptions,
     SearchOptions,
     TimingOptions,
 )
@@ -209,9 +210,12 @@ def test_an_integer_that_no_float_holds_is_refused(name: str) -> None:
 def test_the_types_for_editors_are_those_of_the_options() -> None:
     """A misspelt option is a type error, so each has to be declared for type checkers as well."""
     declared = typing.get_type_hints(OptionsDict)
-    options = {**Options().as_dict(), **dict.fromkeys(("search", "timing", "lowering", "debug", "mode"))}
+    options = {
+        **Options().as_dict(),
+        **dict.fromkeys(("search", "timing", "lowering", "precision", "debug", "mode")),
+    }
     assert set(declared) == set(options)
-    for kind in (Options, SearchOptions, TimingOptions, LoweringOptions, DebugOptions):
+    for kind in (Options, SearchOptions, TimingOptions, LoweringOptions, PrecisionOptions, DebugOptions):
         for name, hint in typing.get_type_hints(kind).items():
             assert declared[name] in (hint, Mapping[str, Any] | hint), name
 

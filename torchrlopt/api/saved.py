@@ -135,8 +135,8 @@ def _save_calls(
         journal = Journal(searcher=options.search.searcher, executor=options.executor)
         if not is_eager:
             journal.add_note(f"the optimised model runs in {done.executor}, the saved one in eager PyTorch")
-        plans = done.plans if is_eager else ()
-        graphs.append(stored_call(runner.original, args, kwargs, options, plans, journal, tensors))
+        plans, precision = (done.plans, done.precision) if is_eager else ((), ())
+        graphs.append(stored_call(runner.original, args, kwargs, options, plans, journal, tensors, precision))
         status = Status("rewritten", weight_sets=1, checked_sets=int(options.verify))
         reports.append(journal.report(status))
     report = Report.merged(reports)
@@ -173,7 +173,11 @@ def _save_export(
             todo="give inputs of at least 2 in each size that is to vary; with dynamic_shapes={} none does",
         )
     program = rewritten_program(
-        exported, done.plans if is_pytorch or runner.options.plan is not None else (), options, journal
+        exported,
+        done.plans if is_pytorch or runner.options.plan is not None else (),
+        options,
+        journal,
+        done.precision,
     )
     report = journal.report(Status("rewritten", weight_sets=1, checked_sets=int(options.verify)))
     write_whole(path.absolute(), _packed(program, report, options.numerics))

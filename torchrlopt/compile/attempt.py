@@ -16,10 +16,12 @@ import onnx_ir
 from torchrlopt.capture.job import Job
 from torchrlopt.compile import fallback
 from torchrlopt.compile.artefacts import log_graphs
+from torchrlopt.compile.compiled import Lower
 from torchrlopt.compile.contestant import Contestant, lowered_from, written
 from torchrlopt.compile.fallback import described, recoverable_errors
 from torchrlopt.compile.plan_contest import fastest_plan, is_contested
 from torchrlopt.compile.readable import ReadableNames
+from torchrlopt.compile.within_budget import within_budget
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.judge import faster
@@ -47,6 +49,7 @@ class Attempt:
         timing: of both graphs; None if the attempt failed before, or timing was off.
         reason: why the original is kept.
         save: writes the files for `save_dir` again; None if there are none.
+        lower: the budget of `run` and its exact form, if it computes partly in lower precision.
         correct: stores another timing in place of the one that an earlier process stored; None if the timing
             is this process's own.
     """
@@ -57,6 +60,7 @@ class Attempt:
     timing: Timing | None = None
     reason: str | None = None
     save: Callable[[], None] | None = None
+    lower: Lower | None = None
     correct: Callable[[Timing], None] | None = None
 
     @property
@@ -156,10 +160,47 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
         correct = functools.partial(_correct, planned, policy)
     is_known = planned.is_stored and verified is planned.verified and timing is planned.timing
     dataclasses.replace(planned, verified=verified, timing=timing, is_stored=is_known).remember(policy)
+    if options.precision.max_error is not None:
+        lower = _in_lower_precision(contestant, model, lowered, options, journal, timing)
+        if lower is not None:
+            return dataclasses.replace(lower, save=save)
     if options.timing.measure and timing is not None and not policy.is_faster(timing):
         return Attempt(options, journal, None, timing, not_faster(timing, policy), save)
     timed = timing if options.timing.measure else None
-    return Attempt(options, journal, lowered, timed, None, save, correct if timed is not None else None)
+    return Attempt(
+        options, journal, lowered, timed, save=save, correct=correct if timed is not None else None
+    )
+
+
+def _in_lower_precision(
+    contestant: Contestant,
+    model: onnx_ir.Model,
+    exact: Lowered,
+    options: Options,
+    journal: Journal,
+    timing: Timing | None,
+) -> Attempt | None:
+    """Return the graph that computes partly in lower precision, if it is faster than the exact one."""
+    with journal.phase("precision"):
+        found = within_budget(contestant, model, exact, options)
+    journal.add(precision=(found.record,))
+    if found.run is None or found.budget is None:
+        return None
+    again = functools.partial(
+        registry.get(options.executor).lower, model, contestant.job.captured, options.lowering
+    )
+    limits = Lower(found.budget, again)
+    if timing is None:
+        return Attempt(options, journal, found.run, lower=limits)
+    policy = Policy.of(options.timing)
+    with journal.phase("timing"):
+        lower = faster.against(contestant.original, found.run, contestant.inputs, policy, is_warm=True).timing
+    if not policy.is_faster(lower) or lower.gain <= timing.gain:
+        reason = f"bfloat16 is not faster than float32: {lower.after_ms:.3f} and {timing.after_ms:.3f} ms"
+        journal.add(precision=(dataclasses.replace(found.record, error=None, reason=reason),))
+        return None
+    journal.add_timing(lower)
+    return Attempt(options, journal, found.run, lower, lower=limits)
 
 
 def _correct(planned: Planned, policy: Policy, timing: Timing) -> None:

@@ -369,7 +369,7 @@ def _answer(
         status.repro = repro_of(aten, args, static, options, report, error)
 
     this.compiled = Compiled(
-        found.run, aten, status, options.on_error, options.verify, note, traced.num_added
+        found.run, aten, status, options.on_error, options.verify, note, traced.num_added, found.lower
     )
     return this.compiled
 

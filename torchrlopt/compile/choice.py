@@ -387,6 +387,7 @@ def key_of(options: Options, graph: str, content: str, where: torch.device) -> s
             "graph": {"graph": graph, "content": content},
             "library": load_library().hash,
             "options": options.search_key(),
+            "precision": [str(options.precision.max_error), str(options.precision.error_metric)],
             "device": device.fingerprint(where),
             "executors": versions(registry.available(where.type)),
         }

@@ -8,6 +8,7 @@ some of the calls that evaluate them are compared with the original.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,14 +16,28 @@ from typing import Any
 
 import torch
 
-from torchrlopt.compile.fallback import described, warn_of
-from torchrlopt.errors import UnsupportedError, VerificationError, WeightsError
+from torchrlopt.compile.fallback import WARNINGS, described, warn_of
+from torchrlopt.errors import BudgetError, UnsupportedError, VerificationError, WeightsError
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.judge import right
+from torchrlopt.judge.budget import Budget
 from torchrlopt.options import OnError
 from torchrlopt.processes import renew_locks_in_forks
 from torchrlopt.report import Report, Status
 from torchrlopt.torch_private.tensors import version_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Lower:
+    """What belongs to a graph that computes partly in lower precision.
+
+    Attributes:
+        budget: of its error.
+        exact: builds the same graph in the types of the model.
+    """
+
+    budget: Budget
+    exact: Callable[[], Lowered]
 
 
 class Compiled:
@@ -37,6 +52,8 @@ class Compiled:
         verify: whether calls with new weights are compared with the original.
         note: called with an error in a call that is not the caller's fault, and the arguments.
         num_added: outputs at the end that are not returned to the caller.
+        lower: the budget of a graph that computes partly in lower precision, and what builds the exact one.
+            Its error is measured in some of the later calls; beyond the budget, the exact one takes over.
 
     Attributes:
         lowered: the rewritten graph; None once a call has failed.
@@ -57,6 +74,7 @@ class Compiled:
         verify: bool = True,
         note: Callable[[Exception, Sequence[Any]], None] = lambda error, args: None,
         num_added: int = 0,
+        lower: Lower | None = None,
     ) -> None:
         self.lowered: Lowered | None = lowered
         self.status = status
@@ -68,6 +86,8 @@ class Compiled:
         self._verify = verify
         self._note = note
         self._num_added = num_added
+        self._lower = lower
+        self._num_calls = 0
         self._evaluations = _evaluations(lowered)
         self._lock = threading.Lock()
         renew_locks_in_forks(self, "_lock")
@@ -89,6 +109,8 @@ class Compiled:
                 outputs = lowered(*args)
                 if _evaluations(lowered) != self._evaluations:
                     self._note_weights(lowered, args, outputs)
+                if self._lower is not None and self._is_sampled():
+                    self._compare(lowered, args, outputs, "a later call")
                 if self.compares_next is not None and self.compares_next == threading.get_ident():
                     self.compares_next = None
                     self._compare(lowered, args, outputs, "a call of other sizes")
@@ -99,6 +121,11 @@ class Compiled:
                 outputs = self._run_original(error, args)
         return outputs[: -self._num_added] if self._num_added else outputs
 
+    def _is_sampled(self) -> bool:
+        """Whether the error of this call is measured: of calls 2, 4, 8 and so on, as inputs may change."""
+        self._num_calls += 1  # a lost update of another thread does no harm
+        return self._num_calls > 1 and self._num_calls & (self._num_calls - 1) == 0
+
     def _run_original(self, error: Exception, args: Sequence[Any]) -> Sequence[Any]:
         """Return the original's outputs; drop the rewritten graph unless the weights are to blame.
 
@@ -106,6 +133,9 @@ class Compiled:
         """
         traceback.clear_frames(error.__traceback__)  # free the call's results: the original needs the room
         outputs: Sequence[Any] = self._aten.forward(*args)
+        if isinstance(error, BudgetError) and self._lower is not None:
+            self._be_exact(error, self._lower)
+            return outputs
         if isinstance(error, WeightsError):
             warn_of(error)
             return outputs
@@ -114,6 +144,13 @@ class Compiled:
         self.lowered = None
         self.status.keep_original(f"a call failed: {described(error)}")
         return outputs
+
+    def _be_exact(self, error: BudgetError, lower: Lower) -> None:
+        """Compute in the types of the model from now on."""
+        self.status.exact_since = described(error)
+        WARNINGS.warn(error.what, f"{described(error)}; it computes in float32 from now on")
+        self.lowered, self._lower = lower.exact(), None
+        self._evaluations = _evaluations(self.lowered)
 
     def _note_weights(self, lowered: Lowered, args: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Count the sets of weights; compare the outputs for the second, fourth, eighth and so on."""
@@ -142,6 +179,9 @@ class Compiled:
     def _confirm(self, outputs: Sequence[Any], args: Sequence[Any], what: str) -> bool:
         """Compare; False if the original cannot be run, for example for lack of memory."""
         with contextlib.suppress(UnsupportedError):
+            if self._lower is not None:
+                self._lower.budget.confirm(self._aten.forward, outputs, args, what)
+                return True
             right.confirm(self._aten, self._aten.forward, outputs, args, what)
             return True
         return False

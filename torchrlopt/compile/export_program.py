@@ -24,6 +24,7 @@ from torch.export.graph_signature import (
 
 from torchrlopt.capture.exported import Exported
 from torchrlopt.compile.contestant import planned_again
+from torchrlopt.compile.within_budget import lowered_as
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.weights.overflow import refuse_overflows
@@ -32,12 +33,16 @@ from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.generated_code import checked
 from torchrlopt.judge import right
 from torchrlopt.options import Options
-from torchrlopt.report import Journal
+from torchrlopt.report import Journal, PrecisionRecord
 from torchrlopt.torch_private.tensors import FakeTensor
 
 
 def rewritten_program(
-    exported: Exported, plans: Sequence[Mapping[str, Any]], options: Options, journal: Journal
+    exported: Exported,
+    plans: Sequence[Mapping[str, Any]],
+    options: Options,
+    journal: Journal,
+    precision: Sequence[PrecisionRecord] = (),
 ) -> ExportedProgram:
     """Return the program of a rewritten model.
 
@@ -47,6 +52,7 @@ def rewritten_program(
             plan comes from the store or a search.
         options: the user's, with the name of an executor, whose prices a search uses.
         journal: records what happens.
+        precision: of its graphs, see `Report.precision`.
 
     Raises:
         RlOptError: a stage failed, or the result is wrong.
@@ -55,6 +61,7 @@ def rewritten_program(
     job, model = planned_again(traced, options, plans, journal)
     with journal.phase("lower"):
         module = lower_captured(model, job.captured)
+        module, budget = lowered_as(module, job.captured.static_inputs, options, precision)
         if options.numerics == "real":
             compute_in_float64(module, job.captured.static_inputs)
         split = split_prologue(module, job.captured.static_inputs)
@@ -65,8 +72,13 @@ def rewritten_program(
         program, run = _program(exported, split, values)
     if options.verify:
         with journal.phase("check"):
-            checked = right.verify(traced.aten, traced.aten.forward, run, list(traced.inputs))
-        journal.add(numerical_error=checked.worst)
+            if budget is not None:
+                original = traced.aten.forward
+                budget.confirm(original, right.run(run, traced.inputs), traced.inputs, "the exported graph")
+                journal.add(precision=tuple(precision))
+            else:
+                checked = right.verify(traced.aten, traced.aten.forward, run, list(traced.inputs))
+                journal.add(numerical_error=checked.worst)
     return program
 
 

@@ -21,11 +21,12 @@ from torchrlopt.artefact.graph import StoredGraph
 from torchrlopt.capture import aot
 from torchrlopt.capture.trace import Traced, isolated, refuse_training, trace
 from torchrlopt.compile.contestant import planned_again
+from torchrlopt.compile.within_budget import lowered_as
 from torchrlopt.errors import CaptureError, RlOptError, UnsupportedError
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.judge import right
 from torchrlopt.options import Options
-from torchrlopt.report import Journal
+from torchrlopt.report import Journal, PrecisionRecord
 from torchrlopt.torch_private.dynamo import BackendCompilerFailed, TorchDynamoException, forget_backend
 from torchrlopt.torch_private.modes import without_dispatch_modes
 
@@ -38,6 +39,7 @@ def stored_call(
     plans: Sequence[Mapping[str, Any]],
     journal: Journal,
     tensors: Tensors,
+    precision: Sequence[PrecisionRecord] = (),
 ) -> Json:
     """Return the content of one graph of a saved model, see `artefact.module`.
 
@@ -50,6 +52,7 @@ def stored_call(
             comes from the store or a search.
         journal: records what happens.
         tensors: stores the weights.
+        precision: of its graphs, see `Report.precision`.
 
     Raises:
         UnsupportedError: the call cannot be stored: it is not one graph, has side effects, writes to its
@@ -64,7 +67,9 @@ def stored_call(
     job, onnx = planned_again(traced, options, plans, journal)
     with journal.phase("lower"), without_dispatch_modes(), torch.no_grad():
         weights = {name: traced.inputs[at] for at, name in enumerate(call.names) if at in traced.static}
-        module = lowered.without_attributes(lower_captured(onnx, job.captured), weights)
+        static = job.captured.static_inputs
+        module, budget = lowered_as(lower_captured(onnx, job.captured), static, options, precision)
+        module = lowered.without_attributes(module, weights)
         places: dict[str, Json] = {name: {"tensor": tensors.add(held)} for name, held in weights.items()}
         places |= {call.names[at]: {"given": number} for at, number in call.places.items()}
         is_real = options.numerics == "real"
@@ -86,8 +91,13 @@ def stored_call(
             return tuple(graph([inputs[inverse.get(number, 0)] for number in range(len(given))]))
 
         with journal.phase("check"):
-            checked = right.verify(traced.aten, traced.aten.forward, run, list(traced.inputs))
-        journal.add(numerical_error=checked.worst)
+            if budget is not None:
+                original = traced.aten.forward
+                budget.confirm(original, right.run(run, traced.inputs), traced.inputs, "the saved graph")
+                journal.add(precision=tuple(precision))
+            else:
+                checked = right.verify(traced.aten, traced.aten.forward, run, list(traced.inputs))
+                journal.add(numerical_error=checked.worst)
     return content
 
 

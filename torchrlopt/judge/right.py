@@ -248,6 +248,24 @@ def confirm(
     compare(reference, old, new, where, work, Conditioning(aten, inputs))
 
 
+def structured_like(
+    original: Callee, new: Sequence[Any], inputs: Sequence[Any], where: str
+) -> tuple[Any, ...]:
+    """Return the original's outputs, after comparing the structure of others with it.
+
+    Raises:
+        UnsupportedError: the original cannot be run on these inputs.
+        VerificationError: the number of outputs differs, or their dtypes, shapes, strides or memory do.
+    """
+    with _refused(where):
+        old = tuple(original(*inputs))
+    _compare_sharing(overlaps(old, inputs), new, inputs, where)
+    for index, (before, after) in enumerate(zip(old, new, strict=True)):
+        if isinstance(before, torch.Tensor):
+            _compare_structure(before, after, f"{where}, output {index}")
+    return old
+
+
 @contextmanager
 def _refused(where: str) -> Iterator[None]:
     """Wraps runs of the original: the user's operators may reject our inputs with any exception."""

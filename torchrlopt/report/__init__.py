@@ -3,6 +3,7 @@
 from torchrlopt.report.drawing import Drawing, DrawnStep, Operator, Source
 from torchrlopt.report.executors import Choice, MeasuredPlan, Part
 from torchrlopt.report.journal import Facts, Journal
+from torchrlopt.report.precision import PrecisionRecord, Rung
 from torchrlopt.report.report import Kept, Report, Status, Timing
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup
@@ -18,8 +19,10 @@ __all__ = [
     "MeasuredPlan",
     "Operator",
     "Part",
+    "PrecisionRecord",
     "Report",
     "ReportStep",
+    "Rung",
     "SearchRecord",
     "Source",
     "Status",

@@ -14,6 +14,7 @@ from typing import Any, TypedDict, Unpack
 
 from torchrlopt.report.drawing import Record
 from torchrlopt.report.executors import Choice, MeasuredPlan, Part
+from torchrlopt.report.precision import PrecisionRecord
 from torchrlopt.report.report import Report, Status, Timing
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import ReportStep
@@ -40,6 +41,7 @@ class Facts(TypedDict, total=False):
     choices: tuple[Choice, ...]
     measured_plans: tuple[MeasuredPlan, ...]
     parts: tuple[Part, ...]
+    precision: tuple[PrecisionRecord, ...]
     graph_hash: str
     plans: tuple[dict[str, Any], ...]
     searches: tuple[SearchRecord, ...]

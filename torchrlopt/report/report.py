@@ -17,6 +17,7 @@ from typing import Any, Literal
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.report.drawing import Record
 from torchrlopt.report.executors import Choice, MeasuredPlan, Part, describe
+from torchrlopt.report.precision import PrecisionRecord
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup, grouped
 from torchrlopt.storage.plan_file import SavedPlan
@@ -64,6 +65,7 @@ class Status:
         weight_sets: sets of weights that the rewritten graph has seen: the first ones, and those after a
             change, if it evaluates expressions over weights.
         checked_sets: those of them for which its outputs were compared with the original's.
+        exact_since: why the graph computes in float32 although it was built in lower precision.
         by_size: which graph runs for calls of other sizes than the first, if sizes vary, with both times.
         repro: the reproduction of the failure that led to the original, see `Report.dump_repro`.
     """
@@ -72,6 +74,7 @@ class Status:
     fallback_reason: str | None = None
     weight_sets: int = 0
     checked_sets: int = 0
+    exact_since: str | None = None
     by_size: list[str] = dataclasses.field(default_factory=list)
     repro: Repro | None = dataclasses.field(default=None, compare=False, repr=False)
 
@@ -149,6 +152,7 @@ class Report:
         measured_plans: plans that were timed next to the searched one, see the option `measure_plans`.
         parts: which executor runs which part, in call order, if the executor takes only parts of the graph;
             empty otherwise.
+        precision: how the error budget was used, for each graph; empty without a budget.
         graph_hash: SHA-256 of the graph that was planned, see `plan.search.graph_hash`.
         plans: the plan of each graph so far, as `SavedPlan` holds them.
         searches: how the plan of each graph was found.
@@ -183,6 +187,7 @@ class Report:
     choices: tuple[Choice, ...] = _merged((), _chained)
     measured_plans: tuple[MeasuredPlan, ...] = _merged((), _chained)
     parts: tuple[Part, ...] = _merged((), _chained)
+    precision: tuple[PrecisionRecord, ...] = _merged((), _chained)
     graph_hash: str = _merged("", _joined)
     plans: tuple[dict[str, Any], ...] = _merged((), _chained)
     searches: tuple[SearchRecord, ...] = _merged((), _chained)
@@ -276,6 +281,7 @@ class Report:
         fields["choices"] = tuple(Choice(**choice) for choice in fields["choices"])
         fields["measured_plans"] = tuple(MeasuredPlan(**each) for each in fields.get("measured_plans", ()))
         fields["parts"] = tuple(Part(**part) for part in fields.get("parts", ()))
+        fields["precision"] = tuple(map(PrecisionRecord.from_dict, fields.get("precision", ())))
         fields["plans"] = tuple(fields.get("plans", ()))
         fields["left_out"] = tuple(LeftOut(**each) for each in fields.get("left_out", ()))
         fields["searches"] = tuple(map(SearchRecord.from_dict, fields.get("searches", ())))
@@ -344,6 +350,9 @@ class Report:
             sets = f", {self.checked_sets} of {self.weight_sets} sets of weights checked"
             error = f"{self.numerical_error:.2f} times the original's"
             rows.append(("error to float64", error + (sets if self.weight_sets > 1 else "")))
+        rows.extend(row for each in self.precision for row in each.rows())
+        if self.status.exact_since is not None:
+            rows.append(("in float32 since", self.status.exact_since))
         finders = _joined(search.found_by for search in self.searches) if self.steps else ""
         found = f", found by {finders}" if finders else ""
         rows.append(("plan", f"{len(self.steps)} steps{' (cached)' if self.is_cache_hit else ''}{found}"))
@@ -417,6 +426,7 @@ def _merged_status(each: Sequence[Status]) -> Status:
         fallback_reason="; ".join(reasons) or None,
         weight_sets=sum(one.weight_sets for one in each),
         checked_sets=sum(one.checked_sets for one in each),
+        exact_since=next((one.exact_since for one in each if one.exact_since), None),
         by_size=[text for one in each for text in one.by_size],
         repro=next((one.repro for one in each if one.repro is not None), None),
     )

@@ -47,7 +47,7 @@ _SLOW = frozenset(
 )  # fmt: skip
 """Contractions, and a power, for which ATen has no vectorised float16 code."""
 
-_FOLLOWING = frozenset(
+FOLLOWING = frozenset(
     {
         aten.max_pool2d_with_indices.default, aten.avg_pool2d.default, aten._adaptive_avg_pool2d.default,
         aten.mean.dim, aten.mean.default, aten.sum.dim_IntList, aten.amax.default, aten.amin.default,
@@ -137,7 +137,7 @@ class _Rewriting:
         # A weight that is scaled down may be too small for float16.
         if node not in self._static and self._computed.isdisjoint(node.all_input_nodes):
             return False
-        return node.target in _FOLLOWING or node.target in MOVES or _is_smooth(node.target)
+        return node.target in FOLLOWING or node.target in MOVES or is_smooth(node.target)
 
     def _widen(self, node: fx.Node) -> None:
         call = self._new.node_copy(node, self._widened)
@@ -176,7 +176,7 @@ def _is_half(node: fx.Node) -> bool:
     return first.device.type == "cpu" and lacks_kernels()
 
 
-def _is_smooth(target: Any) -> bool:
+def is_smooth(target: Any) -> bool:
     """True for an elementwise operator whose result is as accurate as its operands."""
     if not is_elementwise(target):
         return False

@@ -1,0 +1,223 @@
+"""The option `max_error` as users give it."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchrlopt
+from tests.budget.models import block, images, uneven
+from torchrlopt.compile import within_budget
+from torchrlopt.errors import OptionsError
+from torchrlopt.judge.budget import rms, top1
+from torchrlopt.precision.assignment import Times
+
+Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
+OPTIONS: Any = {"executor": "eager", "measure": False, "cache": False, "on_error": "raise"}
+
+
+@pytest.fixture(autouse=True)
+def _units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processors without bfloat16 units emulate it with equal results, but times decide what is lowered."""
+    monkeypatch.setattr(within_budget, "has_bfloat16", lambda device: True)
+    monkeypatch.setattr(within_budget, "measured_times", twice_as_fast)
+
+
+def twice_as_fast(calls: Sequence[torch.fx.Node], *_: Any) -> Times:
+    """Every call takes half the time in bfloat16, and much longer than a conversion."""
+    names = [each.name for each in calls]
+    return Times(dict.fromkeys(names, 200.0), dict.fromkeys(names, 100.0))
+
+
+def error_of(fast: nn.Module, model: nn.Module, inputs: Sequence[torch.Tensor]) -> float:
+    """Measure against float64."""
+    with torch.no_grad():
+        reference = copy.deepcopy(model).double()(*(each.double() for each in inputs))
+        return rms([fast(*inputs)], [reference])
+
+
+@pytest.mark.parametrize(("make", "budget"), [(block, 1e-3), (block, 1e-2), (images, 2e-3), (uneven, 1e-2)])
+def test_the_error_is_within_the_budget_and_reported(make: Callable[[], Made], budget: float) -> None:
+    model, inputs = make()
+    fast = torchrlopt.optimise(model, inputs, max_error=budget, **OPTIONS)
+    (record,) = fast.report.precision
+    assert record.error is not None, record.reason
+    assert record.lowered
+    found = error_of(fast, model, inputs)
+    assert 1e-5 < found <= budget, "something is rounded, within the budget"
+    assert found == pytest.approx(record.error, rel=0.05)
+    assert "in bfloat16" in str(fast.report)
+    assert torchrlopt.Report.from_json(fast.report.to_json()).precision == (record,)
+
+
+def test_without_a_budget_results_are_exact() -> None:
+    model, inputs = block()
+    fast = torchrlopt.optimise(model, inputs, **OPTIONS)
+    assert error_of(fast, model, inputs) < 1e-6
+    assert fast.report.precision == ()
+
+
+def test_torch_compile_takes_the_option() -> None:
+    model, inputs = images()
+    fast = torch.compile(model, backend="rlopt", options={**OPTIONS, "max_error": 1e-2})
+    assert 1e-5 < error_of(fast, model, inputs) <= 1e-2
+    assert torchrlopt.reports()[-1].precision[0].lowered
+
+
+def test_a_larger_budget_lowers_more() -> None:
+    model, inputs = block()
+    counts = []
+    for budget in (3e-4, 1e-3, 1e-1):
+        fast = torchrlopt.optimise(model, inputs, max_error=budget, **OPTIONS)
+        counts.append(len(fast.report.precision[0].lowered))
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
+
+
+def test_bfloat16_stands_for_the_error_of_everything_in_bfloat16() -> None:
+    model, inputs = block()
+    fast = torchrlopt.optimise(model, inputs, max_error="bfloat16", **OPTIONS)
+    (record,) = fast.report.precision
+    assert record.max_error == record.error_of_all
+    assert error_of(fast, model, inputs) <= record.max_error * 1.01
+
+
+@pytest.mark.parametrize("make", [block, images])
+def test_a_budget_below_float32s_own_error_keeps_the_graph_exact(make: Callable[[], Made]) -> None:
+    model, inputs = make()
+    fast = torchrlopt.optimise(model, inputs, max_error=1e-9, **OPTIONS)
+    assert "float32 itself" in str(fast.report.precision[0].reason)
+    assert fast.report.kept == "rewritten"
+    assert error_of(fast, model, inputs) < 1e-6
+
+
+def test_the_metric_is_the_users() -> None:
+    model, inputs = images()
+    seen: list[int] = []
+
+    def differs(outputs: Sequence[Any], reference: Sequence[Any]) -> float:
+        seen.append(len(outputs))
+        return float((outputs[0].double() - reference[0].double()).abs().max())
+
+    fast = torchrlopt.optimise(model, inputs, max_error=1e-3, error_metric=differs, **OPTIONS)
+    (record,) = fast.report.precision
+    assert record.metric == "differs"
+    assert seen
+    assert record.error is not None
+    with torch.no_grad():
+        assert float((fast(*inputs) - model(*inputs)).abs().max()) <= 1.01e-3
+
+
+def test_top1_counts_rows() -> None:
+    reference = torch.tensor([[1.0, 2.0], [3.0, 1.0], [0.0, 1.0], [0.0, 4.0]], dtype=torch.float64)
+    assert top1([reference.float()], [reference]) == 0.0
+    assert top1([reference[:, [1, 0]]], [reference]) == 1.0
+    model, inputs = images()
+    fast = torchrlopt.optimise(model, inputs, max_error=0.01, error_metric="top1", **OPTIONS)
+    assert fast.report.precision[0].error == 0.0
+
+
+def test_a_failing_metric_is_reported_and_the_graph_stays_exact() -> None:
+    def broken(outputs: Sequence[Any], reference: Sequence[Any]) -> float:
+        raise KeyError("logits")
+
+    model, inputs = images()
+    fast = torchrlopt.optimise(model, inputs, max_error=1e-2, error_metric=broken, **OPTIONS)
+    assert "the error metric fails" in str(fast.report.precision[0].reason)
+    assert error_of(fast, model, inputs) < 1e-6
+
+
+class Chooses(nn.Module):
+    """Returns positions of largest entries besides numbers: rounding may change them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = self.linear(x)
+        return y, y.argsort(-1)
+
+
+def test_integers_that_change_are_beyond_any_budget() -> None:
+    torch.manual_seed(0)
+    model, inputs = Chooses().eval(), (torch.randn(256, 64),)
+    fast = torchrlopt.optimise(model, inputs, max_error=0.5, **OPTIONS)
+    assert fast.report.precision[0].error is None
+    with torch.no_grad():
+        assert torch.equal(fast(*inputs)[1], model(*inputs)[1])
+
+
+def test_outputs_that_are_not_finite_keep_the_graph_exact() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU()).eval()
+    inputs = (torch.full((4, 16), float("inf")),)
+    fast = torchrlopt.optimise(model, inputs, max_error=1e-2, **OPTIONS)
+    assert "not finite" in str(fast.report.precision[0].reason)
+
+
+class Scaled(nn.Module):
+    """Cancels for inputs whose halves are nearly equal: then roundings are all that is left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 64, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        return y[::2] - y[1::2]
+
+
+def test_inputs_beyond_the_budget_lead_back_to_the_exact_graph(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    model = Scaled().eval()
+    options = OPTIONS | {"on_error": "fallback"}
+    fast = torchrlopt.optimise(model, (torch.randn(8, 64),), max_error=1e-2, **options)
+    assert fast.report.precision[0].lowered
+    rows = torch.randn(4, 64).repeat_interleave(2, 0)
+    near = rows + 1e-3 * torch.randn_like(rows)
+    with caplog.at_level(logging.WARNING, logger="torchrlopt"), torch.no_grad():
+        for _ in range(4):
+            result = fast(near)
+    assert error_of(fast, model, (near,)) < 1e-3
+    assert "beyond the budget" in str(fast.report.status.exact_since)
+    assert fast.report.kept == "rewritten"
+    assert sum("beyond the budget" in each.message for each in caplog.records) == 1
+    torch.testing.assert_close(result, model(near), rtol=1e-3, atol=1e-5)
+
+
+def test_new_weights_are_compared_with_the_budget() -> None:
+    model, inputs = images()
+    fast = torchrlopt.optimise(model, inputs, max_error=1e-2, **OPTIONS)
+    with torch.no_grad():
+        model.last.weight.mul_(-3.0)
+    assert 1e-5 < error_of(fast, model, inputs) <= 1e-2
+    assert fast.report.checked_sets == 2
+
+
+@pytest.mark.parametrize("given", [0, -1e-3, float("nan"), float("inf"), "float8", True, [1e-2]])
+def test_budgets_that_are_none_are_refused(given: Any) -> None:
+    with pytest.raises(OptionsError, match="max_error"):
+        torchrlopt.Options(max_error=given)
+
+
+def test_metrics_that_are_none_are_refused() -> None:
+    with pytest.raises(OptionsError, match="error_metric"):
+        torchrlopt.Options(max_error=1e-2, error_metric="rmse")
+
+
+@pytest.mark.parametrize("ending", ["rlopt", "pt2"])
+def test_a_saved_model_computes_in_the_chosen_types(ending: str, tmp_path: Path) -> None:
+    model, inputs = block()
+    fast = torchrlopt.optimise(model, inputs, max_error=2e-3, **OPTIONS)
+    report = torchrlopt.save(fast, tmp_path / f"model.{ending}")
+    assert report.precision == fast.report.precision
+    loaded = torchrlopt.load(tmp_path / f"model.{ending}")
+    assert 1e-5 < error_of(loaded, model, inputs) <= 2e-3

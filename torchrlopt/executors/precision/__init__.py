@@ -1,0 +1,1 @@
+"""Calls of a lowered graph in lower precision."""

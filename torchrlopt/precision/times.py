@@ -1,0 +1,106 @@
+"""Times of calls in both types: each kernel of two built graphs is timed where it stands.
+
+A kernel may compute several calls. Its time is shared out among them in proportion to their arithmetic and
+memory, since only calls of a graph can be lowered, not parts of kernels.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils.flop_counter import flop_registry
+
+from torchrlopt.executors.eager.executor import EagerCallable
+from torchrlopt.executors.lowering.fx_values import ORIGIN, static_shape
+from torchrlopt.precision.assignment import Times
+
+_ROUNDS = 5
+"""Calls of each graph, of which each kernel's fastest counts."""
+
+_FLOPS_PER_US, _BYTES_PER_US = 120e3, 50e3
+"""Of a typical core; they only share out measured times."""
+
+
+def measured_times(
+    calls: Sequence[fx.Node], high: EagerCallable, low: EagerCallable, inputs: Sequence[Any]
+) -> Times:
+    """Time all calls.
+
+    Args:
+        calls: of the lowered graph.
+        high: the graph in float32.
+        low: the graph with all of these calls in bfloat16.
+        inputs: of both.
+    """
+    shares = {each: _work_us(each) for each in calls}
+    return Times(*(_of_calls(shares, each, inputs) for each in (high, low)))
+
+
+def _of_calls(
+    shares: Mapping[fx.Node, float], built: EagerCallable, inputs: Sequence[Any]
+) -> dict[str, float]:
+    of_origin: dict[str, list[fx.Node]] = collections.defaultdict(list)
+    for call in shares:
+        for name in call.meta.get(ORIGIN, ()):
+            of_origin[name].append(call)
+    found: dict[str, float] = collections.defaultdict(float)
+    for kernel, us in _kernel_us(built, inputs).items():
+        names = built.origins.get(kernel, ())
+        sharing = list(dict.fromkeys(call for name in names for call in of_origin[name]))
+        total = sum(shares[each] for each in sharing)
+        for each in sharing:
+            found[each.name] += us * shares[each] / total
+    return found
+
+
+def _kernel_us(built: EagerCallable, inputs: Sequence[Any]) -> dict[str, float]:
+    arguments = built.arguments(inputs)
+    timed = _Timed(built.main)
+    with torch.no_grad():
+        for _ in range(_ROUNDS):
+            timed.run(*arguments)
+    return {name: min(times) for name, times in timed.us.items()}
+
+
+class _Timed(fx.Interpreter):
+    """Times each call of a graph."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.us: dict[str, list[float]] = collections.defaultdict(list)
+        self._node = ""
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node."""
+        self._node = n.name
+        return super().run_node(n)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Time a call."""
+        start = time.perf_counter()
+        result = target(*args, **kwargs)
+        self.us[self._node].append((time.perf_counter() - start) * 1e6)
+        return result
+
+
+def _work_us(call: fx.Node) -> float:
+    values = [node.meta.get("val") for node in (call, *call.all_input_nodes)]
+    moved = sum(_bytes(each) for each in values)
+    count = flop_registry.get(getattr(call.target, "overloadpacket", None))
+    flops = 0.0
+    if count is not None and all(static_shape(each) is not None for each in (call, *call.all_input_nodes)):
+        shown = fx.node.map_arg((call.args, call.kwargs), lambda node: node.meta["val"])
+        flops = count(*shown[0], **shown[1], out_val=call.meta["val"])
+    return 0.1 + float(flops) / 2 / _FLOPS_PER_US + moved / _BYTES_PER_US
+
+
+def _bytes(value: Any) -> float:
+    tensors: Iterable[Any] = value if isinstance(value, tuple | list) else (value,)
+    shapes = [each.shape for each in tensors if isinstance(each, torch.Tensor)]
+    return sum(4.0 * math.prod(dim for dim in shape if isinstance(dim, int)) for shape in shapes)
