@@ -221,3 +221,37 @@ def test_a_saved_model_computes_in_the_chosen_types(ending: str, tmp_path: Path)
     assert report.precision == fast.report.precision
     loaded = torchrlopt.load(tmp_path / f"model.{ending}")
     assert 1e-5 < error_of(loaded, model, inputs) <= 2e-3
+
+
+def test_calibration_keeps_the_budget_for_all_of_its_inputs() -> None:
+    torch.manual_seed(0)
+    model = Scaled().eval()
+    rows = torch.randn(4, 64).repeat_interleave(2, 0)
+    near = [rows + distance * torch.randn_like(rows) for distance in (0.2, 0.1)]
+    options = OPTIONS | {"max_error": 1e-2}
+    alone = torchrlopt.optimise(model, (torch.randn(8, 64),), **options)
+    assert max(error_of(alone, model, (each,)) for each in near[1:]) > 1e-2
+    others = [(each,) for each in near]
+    fast = torchrlopt.optimise(model, (torch.randn(8, 64),), calibration=others, **options)
+    assert max(error_of(fast, model, (each,)) for each in near) <= 1e-2
+    assert fast.report.status.calibration is not None
+    assert "calibration" in str(fast.report)
+
+
+def test_calibration_narrows_the_choice_before_it_gives_up() -> None:
+    model, inputs = block()
+    others = [(10 * torch.randn_like(inputs[0]),) for _ in range(2)]
+    fast = torchrlopt.optimise(model, inputs, calibration=others, max_error=2.5e-3, **OPTIONS)
+    assert fast.report.status.exact_since is None
+    for each in others:
+        assert 1e-5 < error_of(fast, model, each) <= 2.5e-3
+
+
+def test_calibration_without_a_use_is_refused() -> None:
+    model, inputs = images()
+    with pytest.raises(OptionsError, match="without a budget"):
+        torchrlopt.optimise(model, inputs, calibration=[inputs])
+    with pytest.raises(OptionsError, match="no inputs"):
+        torchrlopt.optimise(model, inputs, calibration=[], max_error=1e-2)
+    with pytest.raises(OptionsError, match="example inputs"):
+        torchrlopt.optimise(model, calibration=[inputs], max_error=1e-2)

@@ -6,7 +6,7 @@ torchrlopt stays cheap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Unpack
@@ -15,7 +15,7 @@ import torch
 
 from torchrlopt import searcher_table
 from torchrlopt.api.optimised import Optimised, optimised
-from torchrlopt.errors import UnsupportedError
+from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.loading import load
 from torchrlopt.options import Options, OptionsDict
 from torchrlopt.report import Report
@@ -31,6 +31,8 @@ _OURS = ("torchrlopt.compile.backend",)
 def optimise(
     model: torch.nn.Module,
     example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor | None = None,
+    *,
+    calibration: Iterable[Any] | None = None,
     **options: Unpack[OptionsDict],
 ) -> Optimised:
     """Rewrite a model for inference.
@@ -41,6 +43,8 @@ def optimise(
             compiled for them at once, and they are kept for `save`. Without them it is compiled in the first
             call, for the inputs of that call. Inputs of other shapes work too; their first call may take a
             moment.
+        calibration: with the option `max_error`: further inputs, each like `example_inputs`, on which the
+            error must be within the budget, too.
         **options: see `Options`; or `mode`, as for `torch.compile`.
 
     Returns:
@@ -48,12 +52,13 @@ def optimise(
         methods and state_dict keys, and a `.report`.
 
     Raises:
-        OptionsError: an option is unknown or ill-typed.
+        OptionsError: an option is unknown or ill-typed, or there is calibration without a budget or inputs.
         UnsupportedError: the model is in training mode, compiled or scripted, or is not a module; its
             parameters have no shapes yet; or the inputs are none of the above.
         RlOptError: a stage failed and `on_error="raise"`.
     """
     checked = Options.from_dict(options)
+    calls = None if calibration is None else _calls(calibration, example_inputs, checked)
     if isinstance(model, torch.nn.Module):
         _load(checked.search.searcher)
     result = optimised(_original(model), checked)
@@ -62,7 +67,25 @@ def optimise(
         with torch.no_grad():
             result(*args, **kwargs)
         result._torchrlopt_runner.example_inputs = example_inputs
+    if calls is not None:
+        from torchrlopt.compile.calibration import calibrate  # heavy
+
+        calibrate(result, calls)
     return result
+
+
+def _calls(
+    calibration: Iterable[Any], example_inputs: Any, options: Options
+) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Return the arguments of all calls for calibration; raises OptionsError if there is no use for them."""
+    if options.precision.max_error is None:
+        raise OptionsError("calibration has no effect without a budget", todo="max_error=1e-2")
+    if example_inputs is None:
+        raise OptionsError("calibration needs example inputs, for which the model is compiled first")
+    calls = [arguments(each) for each in calibration]
+    if not calls:
+        raise OptionsError("calibration has no inputs", expected="at least one")
+    return calls
 
 
 def apply_plan(

@@ -189,7 +189,7 @@ def _in_lower_precision(
     again = functools.partial(
         registry.get(options.executor).lower, model, contestant.job.captured, options.lowering
     )
-    limits = Lower(found.budget, again)
+    limits = Lower(found.budget, again, found.narrow)
     if timing is None:
         return Attempt(options, journal, found.run, lower=limits)
     policy = Policy.of(options.timing)

@@ -8,6 +8,7 @@ some of the calls that evaluate them are compared with the original.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import threading
 import traceback
@@ -34,10 +35,19 @@ class Lower:
     Attributes:
         budget: of its error.
         exact: builds the same graph in the types of the model.
+        narrow: builds it with fewer calls in lower precision, for inputs on which it had a larger error; None
+            once the inputs of calls are no longer there, or if nothing is left to lower.
     """
 
     budget: Budget
     exact: Callable[[], Lowered]
+    narrow: Callable[[float], Lowered | None] | None = None
+
+
+MEASURED: contextvars.ContextVar[Callable[[Compiled, float], None] | None] = contextvars.ContextVar(
+    "torchrlopt_measured", default=None
+)
+"""Takes the error of each graph that is called with a budget; None unless a model is calibrated."""
 
 
 class Compiled:
@@ -109,8 +119,8 @@ class Compiled:
                 outputs = lowered(*args)
                 if _evaluations(lowered) != self._evaluations:
                     self._note_weights(lowered, args, outputs)
-                if self._lower is not None and self._is_sampled():
-                    self._compare(lowered, args, outputs, "a later call")
+                if self._lower is not None:
+                    self._measure(self._lower, lowered, args, outputs)
                 if self.compares_next is not None and self.compares_next == threading.get_ident():
                     self.compares_next = None
                     self._compare(lowered, args, outputs, "a call of other sizes")
@@ -144,6 +154,37 @@ class Compiled:
         self.lowered = None
         self.status.keep_original(f"a call failed: {described(error)}")
         return outputs
+
+    def _measure(self, lower: Lower, lowered: Lowered, args: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Measure the error of a call: of all if the model is calibrated, else of some."""
+        note = MEASURED.get()
+        if note is not None:
+            exact = right.structured_like(self._aten.forward, outputs, args, "calibration")
+            note(self, lower.budget.error(outputs, exact))
+        elif self._is_sampled():
+            self.end_calibration()
+            self._compare(lowered, args, outputs, "a later call")
+
+    def is_beyond(self, error: float) -> bool:
+        """Whether an error is larger than the budget."""
+        return self._lower is not None and error > self._lower.budget.max_error
+
+    def narrow(self, error: float, is_last: bool) -> None:
+        """Compute less in lower precision, as it had this error; nothing, if this is the last try."""
+        assert self._lower is not None, "it has a budget"
+        lower = self._lower
+        narrower = None if is_last or lower.narrow is None else lower.narrow(error)
+        if narrower is None:
+            what, limit = "the error is beyond the budget", f"at most {lower.budget.max_error:.3g}"
+            beyond = BudgetError(what, where="calibration", expected=limit, got=f"{error:.3g}")
+            self._be_exact(beyond, lower)
+        else:
+            self.lowered, self._evaluations = narrower, _evaluations(narrower)
+
+    def end_calibration(self) -> None:
+        """Free what only `narrow` needs."""
+        if self._lower is not None and self._lower.narrow is not None:
+            self._lower = dataclasses.replace(self._lower, narrow=None)
 
     def _be_exact(self, error: BudgetError, lower: Lower) -> None:
         """Compute in the types of the model from now on."""

@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import onnx_ir
@@ -60,11 +60,13 @@ class WithinBudget:
         run: the graph; None if nothing was lowered.
         budget: that it keeps; None if the user's could not be determined.
         record: for the report.
+        narrow: see `compiled.Lower`.
     """
 
     run: Lowered | None
     budget: Budget | None
     record: PrecisionRecord
+    narrow: Callable[[float], Lowered | None] | None = None
 
 
 def within_budget(
@@ -203,10 +205,31 @@ class _Lowering:
                 lowered = tuple(_place(at, each) for at, each in calls if each.name in choice.lowered)
                 counts = _counts(self.calls, choice.lowered)
                 record = dataclasses.replace(record, error=error, lowered=lowered, operators=counts)
-                return WithinBudget(run, budget, record)
+                narrow = _Narrow(self, assignment, budget, choice.error)
+                return WithinBudget(run, budget, record, narrow)
             reason = f"the error was {error:.3g} where {choice.error:.3g} was predicted"
             target *= _MARGIN * budget.max_error / error
         return WithinBudget(None, None, dataclasses.replace(record, reason=reason))
+
+
+class _Narrow:
+    """Builds a graph again with fewer calls in bfloat16.
+
+    Args:
+        this: the graph.
+        assignment: what may be chosen.
+        budget: of the error.
+        predicted: error of the present choice.
+    """
+
+    def __init__(self, this: _Lowering, assignment: Assignment, budget: Budget, predicted: float) -> None:
+        self._this, self._assignment, self._budget, self._predicted = this, assignment, budget, predicted
+
+    def __call__(self, error: float) -> Lowered | None:
+        """Build the choice that is predicted to keep the budget where the present one had this error."""
+        choice = self._assignment.within(self._predicted * _MARGIN * self._budget.max_error / error)
+        self._predicted = choice.error
+        return self._this.built(choice.lowered) if choice.lowered else None
 
 
 def _rung(choice: Choice) -> Rung:

@@ -65,6 +65,7 @@ class Status:
         weight_sets: sets of weights that the rewritten graph has seen: the first ones, and those after a
             change, if it evaluates expressions over weights.
         checked_sets: those of them for which its outputs were compared with the original's.
+        calibration: on how many further calls the error of lower precision was measured; None for none.
         exact_since: why the graph computes in float32 although it was built in lower precision.
         by_size: which graph runs for calls of other sizes than the first, if sizes vary, with both times.
         repro: the reproduction of the failure that led to the original, see `Report.dump_repro`.
@@ -74,6 +75,7 @@ class Status:
     fallback_reason: str | None = None
     weight_sets: int = 0
     checked_sets: int = 0
+    calibration: str | None = None
     exact_since: str | None = None
     by_size: list[str] = dataclasses.field(default_factory=list)
     repro: Repro | None = dataclasses.field(default=None, compare=False, repr=False)
@@ -351,6 +353,8 @@ class Report:
             error = f"{self.numerical_error:.2f} times the original's"
             rows.append(("error to float64", error + (sets if self.weight_sets > 1 else "")))
         rows.extend(row for each in self.precision for row in each.rows())
+        if self.status.calibration is not None:
+            rows.append(("  calibration", self.status.calibration))
         if self.status.exact_since is not None:
             rows.append(("in float32 since", self.status.exact_since))
         finders = _joined(search.found_by for search in self.searches) if self.steps else ""
@@ -426,6 +430,7 @@ def _merged_status(each: Sequence[Status]) -> Status:
         fallback_reason="; ".join(reasons) or None,
         weight_sets=sum(one.weight_sets for one in each),
         checked_sets=sum(one.checked_sets for one in each),
+        calibration="; ".join(one.calibration for one in each if one.calibration) or None,
         exact_since=next((one.exact_since for one in each if one.exact_since), None),
         by_size=[text for one in each for text in one.by_size],
         repro=next((one.repro for one in each if one.repro is not None), None),
