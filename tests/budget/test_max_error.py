@@ -16,6 +16,7 @@ import torchrlopt
 from tests.budget.models import block, images, uneven
 from torchrlopt.compile import within_budget
 from torchrlopt.errors import BudgetError, OptionsError
+from torchrlopt.executors.registry import available
 from torchrlopt.judge.budget import rms, top1
 from torchrlopt.precision.assignment import Times
 
@@ -235,8 +236,7 @@ def test_calibration_keeps_the_budget_for_all_of_its_inputs() -> None:
     others = [(each,) for each in near]
     fast = torchrlopt.optimise(model, (torch.randn(8, 64),), calibration=others, **options)
     assert max(error_of(fast, model, (each,)) for each in near) <= 1e-2
-    assert fast.report.status.calibration is not None
-    assert "calibration" in str(fast.report)
+    assert "where: calibration" in str(fast.report.status.exact_since), "one product: all or nothing"
 
 
 def test_calibration_narrows_the_choice_before_it_gives_up() -> None:
@@ -244,6 +244,7 @@ def test_calibration_narrows_the_choice_before_it_gives_up() -> None:
     others = [(10 * torch.randn_like(inputs[0]),) for _ in range(2)]
     fast = torchrlopt.optimise(model, inputs, calibration=others, max_error=2.5e-3, **OPTIONS)
     assert fast.report.status.exact_since is None
+    assert "2 calls, largest error" in str(fast.report)
     for each in others:
         assert 1e-5 < error_of(fast, model, each) <= 2.5e-3
 
@@ -256,3 +257,26 @@ def test_calibration_without_a_use_is_refused() -> None:
         torchrlopt.optimise(model, inputs, calibration=[], max_error=1e-2)
     with pytest.raises(OptionsError, match="example inputs"):
         torchrlopt.optimise(model, calibration=[inputs], max_error=1e-2)
+
+
+def test_where_lower_precision_would_gain_the_report_says_how_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = (
+        nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)),
+        (torch.randn(64, 512),),
+    )
+    monkeypatch.setattr(within_budget, "bfloat16_speedup", lambda device: 2.0)
+    assert "max_error" in str(torchrlopt.optimise(model, inputs, **OPTIONS).report.notes)
+    monkeypatch.setattr(within_budget, "bfloat16_speedup", lambda device: 1.0)
+    torch._dynamo.reset()
+    assert "max_error" not in str(torchrlopt.optimise(model, inputs, **OPTIONS).report.notes)
+
+
+@pytest.mark.skipif("openvino" not in available("cpu"), reason="OpenVINO is not installed")
+def test_openvino_takes_everything_or_nothing() -> None:
+    model, inputs = block()
+    options = OPTIONS | {"executor": "openvino"}
+    fast = torchrlopt.optimise(model, inputs, max_error=5e-2, **options)
+    assert fast.report.precision[0].error is not None, fast.report.precision[0].reason
+    assert error_of(fast, model, inputs) <= 5e-2
+    fast = torchrlopt.optimise(model, inputs, max_error=1e-5, **options)
+    assert fast.report.precision[0].error is None or error_of(fast, model, inputs) <= 1e-5

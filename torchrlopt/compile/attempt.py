@@ -21,7 +21,8 @@ from torchrlopt.compile.contestant import Contestant, lowered_from, written
 from torchrlopt.compile.fallback import described, recoverable_errors
 from torchrlopt.compile.plan_contest import fastest_plan, is_contested
 from torchrlopt.compile.readable import ReadableNames
-from torchrlopt.compile.within_budget import within_budget
+from torchrlopt.compile.within_budget import suggestion, within_budget
+from torchrlopt.executor_table import BASELINE
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.judge import faster
@@ -161,9 +162,14 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
     is_known = planned.is_stored and verified is planned.verified and timing is planned.timing
     dataclasses.replace(planned, verified=verified, timing=timing, is_stored=is_known).remember(policy)
     if options.precision.max_error is not None:
-        lower = _in_lower_precision(contestant, model, lowered, options, journal, timing)
+        write = functools.partial(written, planned.graph, job)
+        lower = _in_lower_precision(contestant, write, lowered, options, journal, timing)
         if lower is not None:
             return dataclasses.replace(lower, save=save)
+    elif options.executor == BASELINE:
+        note = suggestion(planned.graph, contestant, options)
+        if note is not None:
+            journal.add_note(note)
     if options.timing.measure and timing is not None and not policy.is_faster(timing):
         return Attempt(options, journal, None, timing, not_faster(timing, policy), save)
     timed = timing if options.timing.measure else None
@@ -174,7 +180,7 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
 
 def _in_lower_precision(
     contestant: Contestant,
-    model: onnx_ir.Model,
+    write: Callable[[], onnx_ir.Model],
     exact: Lowered,
     options: Options,
     journal: Journal,
@@ -182,25 +188,27 @@ def _in_lower_precision(
 ) -> Attempt | None:
     """Return the graph that computes partly in lower precision, if it is faster than the exact one."""
     with journal.phase("precision"):
-        found = within_budget(contestant, model, exact, options)
+        found = within_budget(contestant, write, exact, options)
     journal.add(precision=(found.record,))
     if found.run is None or found.budget is None:
         return None
-    again = functools.partial(
-        registry.get(options.executor).lower, model, contestant.job.captured, options.lowering
-    )
-    limits = Lower(found.budget, again, found.narrow)
+    lower, captured = registry.get(options.executor).lower, contestant.job.captured
+    limits = Lower(found.budget, functools.partial(lower, write(), captured, options.lowering), found.narrow)
     if timing is None:
         return Attempt(options, journal, found.run, lower=limits)
-    policy = Policy.of(options.timing)
+    policy, settle = Policy.of(options.timing), registry.row(options.executor).needs_settling
+    against = functools.partial(faster.against, settle=settle, is_warm=True)
     with journal.phase("timing"):
-        lower = faster.against(contestant.original, found.run, contestant.inputs, policy, is_warm=True).timing
-    if not policy.is_faster(lower) or lower.gain <= timing.gain:
-        reason = f"bfloat16 is not faster than float32: {lower.after_ms:.3f} and {timing.after_ms:.3f} ms"
-        journal.add(precision=(dataclasses.replace(found.record, error=None, reason=reason),))
-        return None
-    journal.add_timing(lower)
-    return Attempt(options, journal, found.run, lower, lower=limits)
+        duel = against(exact, found.run, contestant.inputs, policy).timing
+        if not policy.is_faster(duel):
+            reason = f"bfloat16 is not faster than float32: {duel.after_ms:.3f} and {duel.before_ms:.3f} ms"
+            journal.add(precision=(dataclasses.replace(found.record, error=None, reason=reason),))
+            return None
+        timing = against(contestant.original, found.run, contestant.inputs, policy).timing
+    journal.add_timing(timing)
+    if not policy.is_faster(timing):
+        return Attempt(options, journal, None, timing, not_faster(timing, policy))
+    return Attempt(options, journal, found.run, timing, lower=limits)
 
 
 def _correct(planned: Planned, policy: Policy, timing: Timing) -> None:

@@ -11,25 +11,28 @@ import dataclasses
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 import onnx_ir
 import torch
 from torch import fx
 
+from torchrlopt import _C
 from torchrlopt.compile.contestant import Contestant
-from torchrlopt.errors import RlOptError
+from torchrlopt.errors import RlOptError, UnsupportedError
 from torchrlopt.executor_table import BASELINE
+from torchrlopt.executors import registry
 from torchrlopt.executors.eager.executor import EagerCallable, assemble
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.precision.retyped import ATTENTIONS, CONTRACTIONS, lowerable, retyped
-from torchrlopt.executors.precision.rungs import has_bfloat16
+from torchrlopt.executors.precision.rungs import bfloat16_speedup, has_bfloat16
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.judge import right
 from torchrlopt.judge.budget import METRICS, Budget
 from torchrlopt.judge.float64 import float64_reference
+from torchrlopt.machine.cost.model import COST_CLASSES
 from torchrlopt.options import Options, PrecisionOptions
+from torchrlopt.plan.planning import profile_for
 from torchrlopt.precision.assignment import Assignment, Choice
 from torchrlopt.precision.sensitivity import sensitivities
 from torchrlopt.precision.times import measured_times
@@ -47,6 +50,11 @@ _MARGIN = 0.9
 inputs have other errors."""
 
 _MOST_TRIES = 3
+
+_OPENVINO, _HINT = "openvino", "INFERENCE_PRECISION_HINT"
+
+_WORTH_SUGGESTING = 1.3
+"""Predicted gain for which the report says how to ask for lower precision."""
 
 _CURVE = (0.1, 0.3, 3.0, 10.0)
 """Budgets shown beside the user's, as multiples of it."""
@@ -70,46 +78,126 @@ class WithinBudget:
 
 
 def within_budget(
-    contestant: Contestant, model: onnx_ir.Model, exact: Lowered, options: Options
+    contestant: Contestant, write: Callable[[], onnx_ir.Model], exact: Lowered, options: Options
 ) -> WithinBudget:
     """Lower what the budget allows.
 
     Args:
         contestant: the graph.
-        model: the rewritten graph as ONNX.
+        write: writes the rewritten graph as ONNX.
         exact: the same, built in float32.
         options: the user's, with a budget.
     """
+    record = PrecisionRecord(0.0, _name_of(options.precision))
     given = options.precision.max_error
-    record = PrecisionRecord(given if isinstance(given, float) else 0.0, _name_of(options.precision))
-
-    def refused(reason: str) -> WithinBudget:
-        return WithinBudget(None, None, dataclasses.replace(record, reason=reason))
-
-    device = contestant.subject.device
-    if options.executor != BASELINE or not isinstance(exact, EagerCallable):
-        return refused(f"{options.executor} computes in the types of the model")
-    if not has_bfloat16(device):
-        return refused("this processor has no bfloat16 units")
-    this = _Lowering(contestant, model, exact, options)
-    if not any(each.target in CONTRACTIONS for each in this.calls):
-        return refused("no product or convolution can be computed in bfloat16")
+    if isinstance(given, float):
+        record = dataclasses.replace(record, max_error=given)
     try:
-        with torch.no_grad():
-            reference = float64_reference(this.aten, this.inputs)
-        # Everything in bfloat16 bounds what can be gained, and its kernels give the times.
-        whole = this.built([each.name for each in this.calls])
-        budget = _budget(options.precision, math.inf)
-        of_all = budget.error(this.outputs(whole), reference)
-        own = budget.error(this.outputs(exact), reference)
-        limit = record.max_error if isinstance(given, float) else of_all
-        record = dataclasses.replace(record, max_error=limit, error_of_all=of_all, num_calls=len(this.calls))
-        if limit < own:
-            return refused(f"float32 itself has an error of {own:.2e}")
-        budget = dataclasses.replace(budget, max_error=limit)
-        return this.fitted(whole, reference, budget, record)
+        if not has_bfloat16(contestant.subject.device):
+            raise UnsupportedError("this processor has no bfloat16 units")
+        if options.executor == _OPENVINO:
+            return _in_openvino(contestant, write, exact, options, record)
+        if options.executor == BASELINE and isinstance(exact, EagerCallable):
+            return _by_calls(contestant, write, exact, options, record)
+        raise UnsupportedError(f"{options.executor} computes in the types of the model")
     except RlOptError as error:
-        return refused(str(error))
+        return WithinBudget(None, None, dataclasses.replace(record, reason=str(error)))
+
+
+def _by_calls(
+    contestant: Contestant,
+    write: Callable[[], onnx_ir.Model],
+    exact: EagerCallable,
+    options: Options,
+    record: PrecisionRecord,
+) -> WithinBudget:
+    this = _Lowering(contestant, write(), exact, options)
+    if not any(each.target in CONTRACTIONS for each in this.calls):
+        raise UnsupportedError("no product or convolution can be computed in bfloat16")
+    # Everything in bfloat16 bounds what can be gained, and its kernels give the times.
+    whole = this.built([each.name for each in this.calls])
+    measured = _Measured(contestant, options, record, exact, whole)
+    return this.fitted(whole, measured, dataclasses.replace(measured.record, num_calls=len(this.calls)))
+
+
+def _in_openvino(
+    contestant: Contestant,
+    write: Callable[[], onnx_ir.Model],
+    exact: Lowered,
+    options: Options,
+    record: PrecisionRecord,
+) -> WithinBudget:
+    """Everything or nothing: its plugin chooses the type of each operator, by a hint for the whole graph."""
+    given = options.lowering.executor_options or {}
+    if _HINT in given:
+        raise UnsupportedError(f"executor_options sets {_HINT}", got=given[_HINT])
+    lowering = dataclasses.replace(options.lowering, executor_options={**given, _HINT: "bf16"})
+    run = registry.get(_OPENVINO).lower(write(), contestant.job.captured, lowering)
+    measured = _Measured(contestant, options, record, exact, run)
+    error = measured.budget.check(measured.of_whole, measured.reference, "everything in bfloat16")
+    record = dataclasses.replace(measured.record, error=error, lowered=("everything",), num_calls=1)
+    return WithinBudget(run, measured.budget, record)
+
+
+class _Measured:
+    """Errors of a graph in float32 and in bfloat16, and the budget that they leave.
+
+    Raises:
+        UnsupportedError: the budget is below the error of float32, or the errors cannot be measured.
+        RlOptError: one of them does not run.
+
+    Attributes:
+        reference: outputs in float64.
+        of_whole: outputs with everything in bfloat16.
+        budget: the user's.
+        record: with the errors.
+    """
+
+    def __init__(
+        self,
+        contestant: Contestant,
+        options: Options,
+        record: PrecisionRecord,
+        exact: Lowered,
+        whole: Lowered,
+    ) -> None:
+        inputs, given = contestant.inputs(), options.precision.max_error
+        with torch.no_grad():
+            self.reference = float64_reference(contestant.job.traced.aten, inputs)
+        self.of_whole = right.run(whole, inputs, "everything in bfloat16")
+        budget = _budget(options.precision, math.inf)
+        own = budget.error(right.run(exact, inputs), self.reference)
+        of_all = budget.error(self.of_whole, self.reference)
+        limit = given if isinstance(given, float) else of_all
+        if limit < own:
+            raise UnsupportedError(f"float32 itself has an error of {own:.2e}")
+        self.budget = dataclasses.replace(budget, max_error=limit)
+        self.record = dataclasses.replace(record, max_error=limit, error_of_all=of_all)
+
+
+def suggestion(graph: _C.Graph, contestant: Contestant, options: Options) -> str | None:
+    """Return how to ask for lower precision, where it would gain much; None elsewhere.
+
+    Args:
+        graph: the rewritten graph.
+        contestant: what it was rewritten from.
+        options: the user's, without a budget.
+    """
+    device = contestant.subject.device
+    factor = bfloat16_speedup(device)
+    if factor <= 1 or options.lowering.numerics == "strict" or device.type != "cpu":
+        return None
+    cost = profile_for(options, device).cost_model(contestant.subject.sizes)
+    total = low = 0.0
+    for at in graph.topological_order():
+        node, us = graph.node(at), float(cost.node(graph, at)["time_us"])
+        total += us
+        is_contraction = COST_CLASSES.get(str(node["op"])) in ("Contraction", "Attention")
+        low += us if is_contraction and node["types"][0][0] == "f32" else 0.0
+    gain = total / (total - low + low / factor) if total else 1.0
+    if gain < _WORTH_SUGGESTING:
+        return None
+    return f"bfloat16 is predicted {gain:.1f}x faster: max_error=1e-2 uses it as far as the error allows"
 
 
 def lowered_as(
@@ -160,7 +248,7 @@ class _Lowering:
         self, contestant: Contestant, model: onnx_ir.Model, exact: EagerCallable, options: Options
     ) -> None:
         captured = contestant.job.captured
-        self.aten, self.inputs = contestant.job.traced.aten, contestant.inputs()
+        self.inputs = contestant.inputs()
         self._exact, self._options = exact, options
         self._static = static_inputs(captured, options.lowering)
         with without_dispatch_modes():
@@ -172,14 +260,9 @@ class _Lowering:
         with without_dispatch_modes():
             return assemble(retyped(self._module, lowered), self._static, self._options.lowering)
 
-    def outputs(self, run: Lowered) -> tuple[Any, ...]:
-        """Run on the user's inputs."""
-        return right.run(run, self.inputs, "lower precision")
-
-    def fitted(
-        self, whole: EagerCallable, reference: Sequence[Any], budget: Budget, record: PrecisionRecord
-    ) -> WithinBudget:
+    def fitted(self, whole: EagerCallable, measured: _Measured, record: PrecisionRecord) -> WithinBudget:
         """Find a choice that keeps the budget; at most `_MOST_TRIES` are built."""
+        budget = measured.budget
         seed = self._options.search.seed
         with without_dispatch_modes():
             found = sensitivities(self._module, self.inputs, self._static, self.calls, _DIRECTIONS, seed)
@@ -197,8 +280,8 @@ class _Lowering:
             if not choice.lowered:
                 reason = "nothing that saves time fits into the budget"
                 break
-            run = self.built(choice.lowered)
-            error = budget.error(self.outputs(run), reference)
+            run = whole if len(choice.lowered) == len(self.calls) else self.built(choice.lowered)
+            error = budget.error(right.run(run, self.inputs, "lower precision"), measured.reference)
             logger.debug("%d calls in bfloat16: error %.3g", len(choice.lowered), error)
             if error <= budget.max_error:
                 calls = enumerate(self.calls)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import torch
 
-_FLAGS = ("avx512_bf16", "amx_bf16")
+_SPEEDUPS = {"amx_bf16": 4.0, "avx512_bf16": 2.0}
+"""Products of bfloat16 in the time of one of float32, by the flag of the processor: of a matrix unit as
+measured (docs/kernels.md), of a vector unit by the width of its numbers."""
 
 
 def has_bfloat16(device: torch.device) -> bool:
@@ -15,17 +17,22 @@ def has_bfloat16(device: torch.device) -> bool:
 
     Without them a processor emulates bfloat16 more slowly than it computes float32.
     """
+    return bfloat16_speedup(device) > 1
+
+
+def bfloat16_speedup(device: torch.device) -> float:
+    """Products of bfloat16 that a device computes in the time of one of float32; 1 without units for it."""
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return device.type == "cpu" and _cpu_has_bfloat16()
+        return 2.0 if torch.cuda.is_bf16_supported(including_emulation=False) else 1.0
+    return _of_cpu() if device.type == "cpu" else 1.0
 
 
 @functools.cache
-def _cpu_has_bfloat16() -> bool:
+def _of_cpu() -> float:
     """Ask the system, since PyTorch only says whether its kernels run at all."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
+        return 1.0
     flags = next((line.split() for line in text.splitlines() if line.startswith("flags")), [])
-    return any(flag in flags for flag in _FLAGS)
+    return max((speedup for flag, speedup in _SPEEDUPS.items() if flag in flags), default=1.0)
