@@ -260,10 +260,8 @@ def test_calibration_without_a_use_is_refused() -> None:
 
 
 def test_where_lower_precision_would_gain_the_report_says_how_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, inputs = (
-        nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)),
-        (torch.randn(64, 512),),
-    )
+    layers, inputs = (nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)), (torch.randn(64, 512),)
+    model = nn.Sequential(*layers).eval()
     monkeypatch.setattr(within_budget, "bfloat16_speedup", lambda device: 2.0)
     assert "max_error" in str(torchrlopt.optimise(model, inputs, **OPTIONS).report.notes)
     monkeypatch.setattr(within_budget, "bfloat16_speedup", lambda device: 1.0)
