@@ -278,3 +278,18 @@ def test_openvino_takes_everything_or_nothing() -> None:
     assert error_of(fast, model, inputs) <= 5e-2
     fast = torchrlopt.optimise(model, inputs, max_error=1e-5, **options)
     assert fast.report.precision[0].error is None or error_of(fast, model, inputs) <= 1e-5
+
+
+def test_the_page_shows_what_lower_precision_does(tmp_path: Path) -> None:
+    model, inputs = block()
+    fast = torchrlopt.optimise(model, inputs, max_error=2e-3, **OPTIONS)
+    (record,) = fast.report.precision
+    by_name = {each.operator: each for each in record.operators}
+    assert by_name["addmm"].num_calls == 8
+    assert by_name["addmm"].num_lowered > 0
+    squares = sum(each.error**2 for each in record.operators)
+    assert squares**0.5 == pytest.approx(record.error, rel=0.5), "the parts add to the whole"
+    fast.report.save(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert "Precision" in text
+    assert f">{by_name['addmm'].num_lowered}<" in text

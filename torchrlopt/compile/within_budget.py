@@ -10,13 +10,13 @@ import collections
 import dataclasses
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import onnx_ir
 import torch
 from torch import fx
 
-from torchrlopt import _C
+from torchrlopt import _C, report
 from torchrlopt.compile.contestant import Contestant
 from torchrlopt.errors import RlOptError, UnsupportedError
 from torchrlopt.executor_table import BASELINE
@@ -286,8 +286,8 @@ class _Lowering:
             if error <= budget.max_error:
                 calls = enumerate(self.calls)
                 lowered = tuple(_place(at, each) for at, each in calls if each.name in choice.lowered)
-                counts = _counts(self.calls, choice.lowered)
-                record = dataclasses.replace(record, error=error, lowered=lowered, operators=counts)
+                groups = _groups(self.calls, assignment, choice)
+                record = dataclasses.replace(record, error=error, lowered=lowered, operators=groups)
                 narrow = _Narrow(self, assignment, budget, choice.error)
                 return WithinBudget(run, budget, record, narrow)
             reason = f"the error was {error:.3g} where {choice.error:.3g} was predicted"
@@ -319,9 +319,21 @@ def _rung(choice: Choice) -> Rung:
     return Rung(choice.error, choice.us, len(choice.lowered))
 
 
-def _counts(calls: Sequence[fx.Node], lowered: Collection[str]) -> Mapping[str, tuple[int, int]]:
-    """How many contractions of each operator are lowered, of how many."""
-    names = [(_operator(each), each.name in lowered) for each in calls if each.target in CONTRACTIONS]
-    totals = collections.Counter(name for name, _ in names)
-    low = collections.Counter(name for name, is_low in names if is_low)
-    return {name: (low[name], total) for name, total in totals.items()}
+def _groups(calls: Sequence[fx.Node], assignment: Assignment, choice: Choice) -> tuple[report.Lowered, ...]:
+    """What lower precision did to each operator that takes time."""
+    parts: dict[str, list[tuple[bool, float, float]]] = collections.defaultdict(list)
+    for call in calls:
+        if call in assignment.items:
+            is_low = call.name in choice.lowered
+            parts[_operator(call)].append((is_low, *assignment.effect_of(call, choice.lowered)))
+    found = [
+        report.Lowered(
+            operator,
+            sum(is_low for is_low, _, _ in each),
+            len(each),
+            sum(saved for is_low, saved, _ in each if is_low),
+            math.sqrt(sum(error for _, _, error in each)),
+        )
+        for operator, each in parts.items()
+    ]
+    return tuple(sorted(found, key=lambda each: -each.saved_us))

@@ -3,7 +3,7 @@
 from torchrlopt.report.drawing import Drawing, DrawnStep, Operator, Source
 from torchrlopt.report.executors import Choice, MeasuredPlan, Part
 from torchrlopt.report.journal import Facts, Journal
-from torchrlopt.report.precision import PrecisionRecord, Rung
+from torchrlopt.report.precision import Lowered, PrecisionRecord, Rung
 from torchrlopt.report.report import Kept, Report, Status, Timing
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup
@@ -16,6 +16,7 @@ __all__ = [
     "Journal",
     "Kept",
     "LeftOut",
+    "Lowered",
     "MeasuredPlan",
     "Operator",
     "Part",

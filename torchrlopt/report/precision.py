@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
+
+_SHOWN = 6
+"""Operators that `print` shows; the page shows all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,17 +27,36 @@ class Rung:
 
 
 @dataclasses.dataclass(frozen=True)
+class Lowered:
+    """What lower precision did to the calls of one operator.
+
+    Attributes:
+        operator: its name.
+        num_lowered: calls in bfloat16.
+        num_calls: calls that may be.
+        saved_us: time that they save, in microseconds, without conversions.
+        error: predicted error of the outputs that they cause, relative.
+    """
+
+    operator: str
+    num_lowered: int
+    num_calls: int
+    saved_us: float
+    error: float
+
+
+@dataclasses.dataclass(frozen=True)
 class PrecisionRecord:
     """How an error budget was used for one graph.
 
     Attributes:
         max_error: the budget.
-        metric: that the errors are measured by.
+        metric: by which the errors are measured.
         error: measured against float64 on the example inputs; None if nothing was lowered.
         error_of_all: measured, if everything that may be is in bfloat16; None if that was not built.
         lowered: the calls in bfloat16, by their positions among those that may be lowered, and operators.
         num_calls: calls that may be lowered.
-        operators: how many calls of each operator are in bfloat16, and how many there are.
+        operators: what lower precision did to each operator, the largest saving first.
         curve: what other budgets would buy.
         reason: why nothing was lowered.
     """
@@ -44,7 +67,7 @@ class PrecisionRecord:
     error_of_all: float | None = None
     lowered: tuple[str, ...] = ()
     num_calls: int = 0
-    operators: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    operators: tuple[Lowered, ...] = ()
     curve: tuple[Rung, ...] = ()
     reason: str | None = None
 
@@ -53,9 +76,14 @@ class PrecisionRecord:
         """Make a record from its JSON."""
         fields = dict(given)
         fields["lowered"] = tuple(fields["lowered"])
-        fields["operators"] = {name: tuple(counts) for name, counts in fields["operators"].items()}
+        fields["operators"] = tuple(Lowered(**each) for each in fields["operators"])
         fields["curve"] = tuple(Rung(**each) for each in fields["curve"])
         return cls(**fields)
+
+    def steps(self) -> list[tuple[float, float]]:
+        """The curve for drawing: logarithm of the error to base 10, and milliseconds."""
+        points = sorted({(each.error, each.us / 1e3) for each in self.curve if each.error > 0})
+        return [(math.log10(error), ms) for error, ms in points] or [(0.0, 0.0)]
 
     def rows(self) -> list[tuple[str, str]]:
         """What `print` shows, as titles and texts."""
@@ -65,8 +93,10 @@ class PrecisionRecord:
         used = f"{self.error:.2e} used ({self.error / self.max_error:.0%})"
         what = f"{len(self.lowered)} of {self.num_calls} calls in bfloat16"
         rows = [("precision", f"{budget}, {used}, {what}")]
-        counts = [f"{name} {low} of {total}" for name, (low, total) in self.operators.items()]
-        rows.append(("  in bfloat16", ", ".join(counts)))
+        most = sorted(self.operators, key=lambda each: -each.saved_us)[:_SHOWN]
+        counts = [f"{each.operator} {each.num_lowered} of {each.num_calls}" for each in most]
+        if counts:
+            rows.append(("  in bfloat16", ", ".join(counts)))
         rows += [
             (
                 "  other budgets",
