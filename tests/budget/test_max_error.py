@@ -293,3 +293,23 @@ def test_the_page_shows_what_lower_precision_does(tmp_path: Path) -> None:
     text = (tmp_path / "page.html").read_text()
     assert "Precision" in text
     assert f">{by_name['addmm'].num_lowered}<" in text
+
+
+def test_a_choice_is_stored_and_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = block()
+    options = OPTIONS | {"cache": True, "max_error": 2e-3}
+    first = torchrlopt.optimise(model, inputs, **options).report.precision
+    torch._dynamo.reset()
+    monkeypatch.setattr(within_budget, "sensitivities", lambda *_: pytest.fail("they are stored"))
+    fast = torchrlopt.optimise(model, inputs, **options)
+    assert fast.report.precision == first
+    assert error_of(fast, model, inputs) <= 2e-3
+    monkeypatch.undo()
+    monkeypatch.setattr(within_budget, "has_bfloat16", lambda device: True)
+    monkeypatch.setattr(within_budget, "measured_times", twice_as_fast)
+    torch._dynamo.reset()
+    with torch.no_grad():  # other weights, of which the stored choice is too much
+        model[0].mlp[2].weight.mul_(30)
+        model[0].norms[1].weight.mul_(20)
+    fast = torchrlopt.optimise(model, inputs, **options)
+    assert error_of(fast, model, inputs) <= 2e-3

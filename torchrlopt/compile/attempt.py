@@ -163,7 +163,7 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
     dataclasses.replace(planned, verified=verified, timing=timing, is_stored=is_known).remember(policy)
     if options.precision.max_error is not None:
         write = functools.partial(written, planned.graph, job)
-        lower = _in_lower_precision(contestant, write, lowered, options, journal, timing)
+        lower = _in_lower_precision(contestant, write, lowered, options, journal, timing, planned.key)
         if lower is not None:
             return dataclasses.replace(lower, save=save)
     elif options.executor == BASELINE:
@@ -185,10 +185,11 @@ def _in_lower_precision(
     options: Options,
     journal: Journal,
     timing: Timing | None,
+    key: str | None,
 ) -> Attempt | None:
     """Return the graph that computes partly in lower precision, if it is faster than the exact one."""
     with journal.phase("precision"):
-        found = within_budget(contestant, write, exact, options)
+        found = within_budget(contestant, write, exact, options, key)
     journal.add(precision=(found.record,))
     if found.run is None or found.budget is None:
         return None

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import logging
 import math
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import onnx_ir
 import torch
@@ -32,7 +34,8 @@ from torchrlopt.judge.budget import METRICS, Budget
 from torchrlopt.judge.float64 import float64_reference
 from torchrlopt.machine.cost.model import COST_CLASSES
 from torchrlopt.options import Options, PrecisionOptions
-from torchrlopt.plan.planning import profile_for
+from torchrlopt.plan.planning import plan_store, profile_for
+from torchrlopt.plan.store import make_key
 from torchrlopt.precision.assignment import Assignment, Choice
 from torchrlopt.precision.sensitivity import sensitivities
 from torchrlopt.precision.times import measured_times
@@ -50,6 +53,11 @@ _MARGIN = 0.9
 inputs have other errors."""
 
 _MOST_TRIES = 3
+
+_MOST_CORRECTED = 1.5
+"""Most that the error of everything in bfloat16 corrects predictions by: larger ones are not of first order."""
+
+_FORMAT = 1  # bump when the meaning of a stored choice changes
 
 _OPENVINO, _HINT = "openvino", "INFERENCE_PRECISION_HINT"
 
@@ -78,7 +86,11 @@ class WithinBudget:
 
 
 def within_budget(
-    contestant: Contestant, write: Callable[[], onnx_ir.Model], exact: Lowered, options: Options
+    contestant: Contestant,
+    write: Callable[[], onnx_ir.Model],
+    exact: Lowered,
+    options: Options,
+    planned_key: str | None,
 ) -> WithinBudget:
     """Lower what the budget allows.
 
@@ -87,6 +99,7 @@ def within_budget(
         write: writes the rewritten graph as ONNX.
         exact: the same, built in float32.
         options: the user's, with a budget.
+        planned_key: of the plan in the plan store; None to neither read nor write a choice there.
     """
     record = PrecisionRecord(0.0, _name_of(options.precision))
     given = options.precision.max_error
@@ -98,7 +111,8 @@ def within_budget(
         if options.executor == _OPENVINO:
             return _in_openvino(contestant, write, exact, options, record)
         if options.executor == BASELINE and isinstance(exact, EagerCallable):
-            return _by_calls(contestant, write, exact, options, record)
+            key = _key_of(planned_key, options.precision)
+            return _by_calls(contestant, write, exact, options, record, key)
         raise UnsupportedError(f"{options.executor} computes in the types of the model")
     except RlOptError as error:
         return WithinBudget(None, None, dataclasses.replace(record, reason=str(error)))
@@ -110,14 +124,48 @@ def _by_calls(
     exact: EagerCallable,
     options: Options,
     record: PrecisionRecord,
+    key: str | None,
 ) -> WithinBudget:
     this = _Lowering(contestant, write(), exact, options)
     if not any(each.target in CONTRACTIONS for each in this.calls):
         raise UnsupportedError("no product or convolution can be computed in bfloat16")
-    # Everything in bfloat16 bounds what can be gained, and its kernels give the times.
-    whole = this.built([each.name for each in this.calls])
-    measured = _Measured(contestant, options, record, exact, whole)
-    return this.fitted(whole, measured, dataclasses.replace(measured.record, num_calls=len(this.calls)))
+    stored = _stored(key)
+    if stored is not None:
+        found = this.as_stored(stored, float64_of(contestant))
+        if found is not None:
+            return found
+    measured = _Measured(contestant, options, record, exact, this.whole)
+    found = this.fitted(measured, dataclasses.replace(measured.record, num_calls=len(this.calls)))
+    if key is not None and found.run is not None:
+        plan_store().put(key, dataclasses.asdict(found.record))
+    return found
+
+
+def _key_of(planned_key: str | None, options: PrecisionOptions) -> str | None:
+    """Key of a choice in the plan store; None if it is not stored: functions have no identity."""
+    if planned_key is None or not isinstance(options.error_metric, str):
+        return None
+    return make_key(
+        {"format": _FORMAT, "plan": planned_key, "budget": options.max_error, "metric": options.error_metric}
+    )
+
+
+def _stored(key: str | None) -> PrecisionRecord | None:
+    """Return the choice of an earlier process; any mismatch counts as a miss."""
+    entry = None if key is None else plan_store().get(key)
+    if entry is None:
+        return None
+    try:
+        return PrecisionRecord.from_dict(entry)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        logger.debug("a stored choice does not fit: %s", error)
+        return None
+
+
+def float64_of(contestant: Contestant) -> tuple[Any, ...]:
+    """Return the outputs for the user's inputs in float64."""
+    with torch.no_grad():
+        return float64_reference(contestant.job.traced.aten, contestant.inputs())
 
 
 def _in_openvino(
@@ -162,8 +210,7 @@ class _Measured:
         whole: Lowered,
     ) -> None:
         inputs, given = contestant.inputs(), options.precision.max_error
-        with torch.no_grad():
-            self.reference = float64_reference(contestant.job.traced.aten, inputs)
+        self.reference = float64_of(contestant)
         self.of_whole = right.run(whole, inputs, "everything in bfloat16")
         budget = _budget(options.precision, math.inf)
         own = budget.error(right.run(exact, inputs), self.reference)
@@ -213,13 +260,19 @@ def lowered_as(
         options: the user's.
         records: of the earlier compilation, see `Report.precision`.
     """
-    known = {_place(at, each): each.name for at, each in enumerate(lowerable(module.graph, static))}
     for record in records:
-        fits = record.num_calls == len(known) and known.keys() >= set(record.lowered)
-        if record.error is not None and fits:
-            names = [known[place] for place in record.lowered]
+        names = _names_in(lowerable(module.graph, static), record)
+        if names is not None:
             return retyped(module, names), _budget(options.precision, record.max_error)
     return module, None
+
+
+def _names_in(calls: Sequence[fx.Node], record: PrecisionRecord) -> list[str] | None:
+    """Names of the calls that an earlier compilation lowered; None if it was of another graph."""
+    known = {_place(at, each): each.name for at, each in enumerate(calls)}
+    if record.error is None or record.num_calls != len(known) or not known.keys() >= set(record.lowered):
+        return None
+    return [known[place] for place in record.lowered]
 
 
 def _place(at: int, call: fx.Node) -> str:
@@ -260,27 +313,44 @@ class _Lowering:
         with without_dispatch_modes():
             return assemble(retyped(self._module, lowered), self._static, self._options.lowering)
 
-    def fitted(self, whole: EagerCallable, measured: _Measured, record: PrecisionRecord) -> WithinBudget:
-        """Find a choice that keeps the budget; at most `_MOST_TRIES` are built."""
-        budget = measured.budget
+    @functools.cached_property
+    def whole(self) -> EagerCallable:
+        """Everything in bfloat16: it bounds what can be gained, and its kernels give the times."""
+        return self.built([each.name for each in self.calls])
+
+    @functools.cached_property
+    def assignment(self) -> Assignment:
+        """What may be chosen, with its measured times and sensitivities."""
         seed = self._options.search.seed
         with without_dispatch_modes():
             found = sensitivities(self._module, self.inputs, self._static, self.calls, _DIRECTIONS, seed)
-        times = measured_times(self.calls, self._exact, whole, self.inputs)
-        assignment = Assignment(self.calls, found, times)
-        target, reason = budget.max_error * _MARGIN, ""
-        # The metric may be another one than the root mean square that is predicted.
-        scale = record.error_of_all / assignment.of_all().error if record.error_of_all else 1.0
-        if budget.name != "rms":
-            target /= max(scale, 1e-12)
-        curve = tuple(_rung(assignment.within(target * factor)) for factor in _CURVE)
+        return Assignment(self.calls, found, measured_times(self.calls, self._exact, self.whole, self.inputs))
+
+    def as_stored(self, record: PrecisionRecord, reference: Sequence[Any]) -> WithinBudget | None:
+        """Build a choice of an earlier process; None if it is of another graph or has too large an error."""
+        names = _names_in(self.calls, record)
+        if names is None:
+            return None
+        budget = _budget(self._options.precision, record.max_error)
+        run = self.built(names)
+        error = budget.error(right.run(run, self.inputs, "lower precision"), reference)
+        if error > budget.max_error:
+            return None
+        record = dataclasses.replace(record, error=error)
+        return WithinBudget(run, budget, record, _Narrow(self, budget, names))
+
+    def fitted(self, measured: _Measured, record: PrecisionRecord) -> WithinBudget:
+        """Find a choice that keeps the budget; at most `_MOST_TRIES` are built."""
+        budget, assignment, reason = measured.budget, self.assignment, ""
+        target = _first_target(budget, record.error_of_all or 0.0, assignment.of_all().error)
+        curve = tuple(_rung(assignment.within(_MARGIN * budget.max_error * factor)) for factor in _CURVE)
         record = dataclasses.replace(record, curve=curve)
         for _ in range(_MOST_TRIES):
             choice = assignment.within(target)
             if not choice.lowered:
                 reason = "nothing that saves time fits into the budget"
                 break
-            run = whole if len(choice.lowered) == len(self.calls) else self.built(choice.lowered)
+            run = self.whole if len(choice.lowered) == len(self.calls) else self.built(choice.lowered)
             error = budget.error(right.run(run, self.inputs, "lower precision"), measured.reference)
             logger.debug("%d calls in bfloat16: error %.3g", len(choice.lowered), error)
             if error <= budget.max_error:
@@ -288,11 +358,26 @@ class _Lowering:
                 lowered = tuple(_place(at, each) for at, each in calls if each.name in choice.lowered)
                 groups = _groups(self.calls, assignment, choice)
                 record = dataclasses.replace(record, error=error, lowered=lowered, operators=groups)
-                narrow = _Narrow(self, assignment, budget, choice.error)
-                return WithinBudget(run, budget, record, narrow)
+                return WithinBudget(run, budget, record, _Narrow(self, budget, choice.lowered))
             reason = f"the error was {error:.3g} where {choice.error:.3g} was predicted"
-            target *= _MARGIN * budget.max_error / error
+            target = min(target, choice.error) * _MARGIN * budget.max_error / error
         return WithinBudget(None, None, dataclasses.replace(record, reason=reason))
+
+
+def _first_target(budget: Budget, of_all: float, predicted: float) -> float:
+    """The predicted error to begin with: root mean square, for whatever metric the budget is in.
+
+    Args:
+        budget: the user's.
+        of_all: measured error of everything in bfloat16.
+        predicted: the same as predicted.
+    """
+    if of_all <= budget.max_error:
+        return math.inf
+    scale = predicted / of_all
+    if budget.name == "rms":
+        scale = min(max(scale, 1 / _MOST_CORRECTED), _MOST_CORRECTED)
+    return _MARGIN * budget.max_error * scale
 
 
 class _Narrow:
@@ -300,18 +385,19 @@ class _Narrow:
 
     Args:
         this: the graph.
-        assignment: what may be chosen.
         budget: of the error.
-        predicted: error of the present choice.
+        lowered: names of the calls that are lowered now.
     """
 
-    def __init__(self, this: _Lowering, assignment: Assignment, budget: Budget, predicted: float) -> None:
-        self._this, self._assignment, self._budget, self._predicted = this, assignment, budget, predicted
+    def __init__(self, this: _Lowering, budget: Budget, lowered: Collection[str]) -> None:
+        self._this, self._budget, self._lowered = this, budget, lowered
 
     def __call__(self, error: float) -> Lowered | None:
         """Build the choice that is predicted to keep the budget where the present one had this error."""
-        choice = self._assignment.within(self._predicted * _MARGIN * self._budget.max_error / error)
-        self._predicted = choice.error
+        assignment = self._this.assignment
+        predicted = assignment.of(self._lowered).error
+        choice = assignment.within(predicted * _MARGIN * self._budget.max_error / error)
+        self._lowered = choice.lowered
         return self._this.built(choice.lowered) if choice.lowered else None
 
 

@@ -108,6 +108,10 @@ class Assignment:
         """Everything lowered."""
         return self._choice(set(self._items))
 
+    def of(self, lowered: Collection[str]) -> Choice:
+        """These calls lowered, by name."""
+        return self._choice({each for each in self._items if each.name in lowered})
+
     def of_none(self) -> Choice:
         """Nothing lowered."""
         return self._choice(set())
