@@ -55,7 +55,7 @@ inputs have other errors."""
 _MOST_TRIES = 3
 
 _MOST_CORRECTED = 1.5
-"""Most that the error of everything in bfloat16 corrects predictions by: larger ones are not of first order."""
+"""Most that the error of everything in bfloat16 corrects predictions by: larger ones are no first order."""
 
 _FORMAT = 1  # bump when the meaning of a stored choice changes
 
