@@ -68,6 +68,20 @@ HELD_OUT: tuple[str, ...] = held_out.NAMES
 GROUPS: dict[str, tuple[str, ...]] = {"extended": EXTENDED, "held_out": HELD_OUT}
 
 
+def samples(name: str, batch: int, count: int) -> list[tuple[Any, ...]]:
+    """Random inputs of the same kind as those that `build` makes, but others.
+
+    Args:
+        name: See `build`.
+        batch: See `build`.
+        count: How many calls they are for.
+    """
+    _, make_inputs = _entry(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(zlib.crc32(name.encode()) + 1)
+        return [make_inputs(batch) for _ in range(count)]
+
+
 def build(name: str, batch: int = 1) -> tuple[nn.Module, tuple[Any, ...]]:
     """Create a model of the suite and inputs for it, without changing the global random state.
 
@@ -81,14 +95,18 @@ def build(name: str, batch: int = 1) -> tuple[nn.Module, tuple[Any, ...]]:
     Raises:
         ValueError: There is no such model, or the batch is not positive.
     """
-    known = _ENTRIES | extended.ENTRIES | held_out.ENTRIES
-    if name not in known:
-        raise ValueError(f"no model named {name!r} in the suite; choose one of: {', '.join(NAMES)}")
+    make, make_inputs = _entry(name)
     if batch < 1:
         raise ValueError(f"batch of {name}: expected at least 1, got {batch}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(zlib.crc32(name.encode()))
-        make, make_inputs = known[name]
         model = make().eval()
         randomise(model, make_inputs(1))
         return model, make_inputs(batch)
+
+
+def _entry(name: str) -> tuple[Make, MakeInputs]:
+    known = _ENTRIES | extended.ENTRIES | held_out.ENTRIES
+    if name not in known:
+        raise ValueError(f"no model named {name!r} in the suite; choose one of: {', '.join(NAMES)}")
+    return known[name]

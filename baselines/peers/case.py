@@ -16,6 +16,16 @@ PEERS: tuple[str, ...] = (
     OURS,
 )
 
+#: Peers that compute float32 models in lower precision, whose results are less accurate by intent.
+ROUNDED_PEERS: tuple[str, ...] = (
+    "eager_autocast",
+    "inductor_autocast",
+    "inductor_int8",
+    "onnxruntime_int8",
+    "openvino_default",
+    "openvino_int8",
+)
+
 #: Data types that a comparison can run in.
 DTYPES: tuple[str, ...] = ("float32", "bfloat16", "float16")
 
@@ -28,8 +38,8 @@ class Case:
     """One peer on one model.
 
     Attributes:
-        model: Name in `baselines.models.NAMES`.
-        peer: One of `PEERS`, or on a GPU of `baselines.peers.cuda.CUDA_PEERS`.
+        model: Name in `baselines.models.NAMES` or in `baselines.trained.table.NAMES`.
+        peer: One of `PEERS` or `ROUNDED_PEERS`, or on a GPU of `baselines.peers.cuda.CUDA_PEERS`.
         batch: Batch size of the inputs.
         dtype: One of `DTYPES`.
         threads: Threads of the peer's kernels.
@@ -38,6 +48,7 @@ class Case:
         searcher: torchrlopt's searcher; empty for the others.
         device: "cpu", or "cuda".
         callers: Python threads that call at the same time.
+        max_error: torchrlopt's option of that name, a number or "bfloat16"; empty for none.
     """
 
     model: str
@@ -50,13 +61,26 @@ class Case:
     searcher: str = ""
     device: str = "cpu"
     callers: int = 1
+    max_error: str = ""
 
     @property
     def label(self) -> str:
         """The peer's name; for torchrlopt with its executor and its non-default options."""
         weights = "" if self.weights == _DEFAULT_WEIGHTS else self.weights
         searcher = "" if self.searcher == _DEFAULT_SEARCHER else self.searcher
-        return "/".join(part for part in (self.peer, self.executor, weights, searcher) if part)
+        return "/".join(
+            part for part in (self.peer, self.executor, weights, searcher, self.max_error) if part
+        )
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether the case trades accuracy for time."""
+        return self.peer in ROUNDED_PEERS or bool(self.max_error)
+
+    @property
+    def budget(self) -> float:
+        """The largest root mean square error that the case may have, in units of the output's."""
+        return float("inf") if self.max_error in ("", "bfloat16") else float(self.max_error)
 
 
 def is_ours(peer: str) -> bool:

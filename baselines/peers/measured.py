@@ -48,6 +48,8 @@ class Row:
         peak_mb: Largest resident size of the peer's process, MB.
         first_call_s: Seconds from the built model to its first result, with cold caches.
         max_error: Largest error against float64, in units of the largest output.
+        rms_error: Root mean square of the error over that of the output, of the worst output.
+        figure: How well it does its task on inputs that were held out; of models with trained weights.
         kept: What torchrlopt chose; empty for the others.
         kernels: Of one call.
     """
@@ -59,6 +61,8 @@ class Row:
     peak_mb: float | None = None
     first_call_s: float | None = None
     max_error: float | None = None
+    rms_error: float | None = None
+    figure: float | None = None
     kept: str = ""
     kernels: Sequence[KernelTime] = ()
 
@@ -152,13 +156,18 @@ def _measured(
     base = by_name[eager.contestant.name]
     eager.ask("reference")
     if not eager.reason:
-        base.max_error = _error(eager, eager)
+        reference = _load(eager.folder / "reference.npz")
+        base.max_error = relative_error(_load(eager.folder / "outputs.npz"), reference)
     for runner, row in zip(runners, rows, strict=True):
         if not runner.reason and base.max_error is not None:
-            row.max_error = _error(runner, eager)
+            outputs = _load(runner.folder / "outputs.npz")
+            row.max_error, row.rms_error = relative_error(outputs, reference), rms_error(outputs, reference)
             limit = error_limit(base.max_error, row.case.dtype)
-            if not row.max_error <= limit:
+            if not row.case.is_rounded and not row.max_error <= limit:
                 error = f"error {row.max_error:.1e} of the largest output, limit {limit:.1e}"
+                runner.reason = f"wrong result: {error}"
+            elif not np.isfinite(row.rms_error) or row.rms_error > row.case.budget:
+                error = f"error {row.rms_error:.1e} by root mean squares, limit {row.case.budget:.1e}"
                 runner.reason = f"wrong result: {error}"
         row.reason = runner.reason
         row.eager_ms = [] if eager.reason else base.rounds_ms
@@ -166,13 +175,9 @@ def _measured(
     return rows
 
 
-def _error(runner: Runner, eager: Runner) -> float:
-    return relative_error(_load(runner.folder / "outputs.npz"), _load(eager.folder / "reference.npz"))
-
-
 def _load(path: Path) -> list[np.ndarray]:
     with np.load(path) as arrays:
-        return [array.astype(np.float64) for array in arrays.values()]
+        return list(arrays.values())
 
 
 def relative_error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:
@@ -187,9 +192,30 @@ def relative_error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray
     for actual, expected in zip(outputs, reference, strict=True):
         if actual.shape != expected.shape or not np.array_equal(np.isfinite(actual), np.isfinite(expected)):
             return float("inf")
-        difference = np.abs(np.where(np.isfinite(expected), actual - expected, 0.0)).max(initial=0.0)
-        scale = np.abs(np.where(np.isfinite(expected), expected, 0.0)).max(initial=0.0)
+        known = np.isfinite(expected)
+        exact = expected[known].astype(np.float64)
+        difference = np.abs(actual[known].astype(np.float64) - exact).max(initial=0.0)
+        scale = np.abs(exact).max(initial=0.0)
         worst = max(worst, float(difference / scale) if scale > 0 else float(difference))
+    return worst
+
+
+def rms_error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:
+    """Root mean square of the error over that of the reference, of the worst floating-point output.
+
+    Returns:
+        The error; infinite where `relative_error` is.
+    """
+    if not np.isfinite(relative_error(outputs, reference)):
+        return float("inf")
+    worst = 0.0
+    for actual, expected in zip(outputs, reference, strict=True):
+        known = np.isfinite(expected)
+        if np.issubdtype(expected.dtype, np.floating) and known.any():
+            exact = expected[known].astype(np.float64)
+            error = np.linalg.norm(actual[known] - exact)
+            scale = np.linalg.norm(exact)
+            worst = max(worst, float(error / scale if scale > 0 else error))
     return worst
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -19,8 +20,10 @@ class RlOptPeer(TorchPeer):
 
     def _optimise(self, model: Any, inputs: tuple[Any, ...]) -> Any:
         case = self._case
-        settings = {"executor": case.executor, "searcher": case.searcher, "weights": case.weights}
-        return torchrlopt.optimise(model, inputs, on_error="raise", **settings)
+        settings: dict[str, Any] = {"executor": case.executor, "searcher": case.searcher}
+        if case.max_error:
+            settings["max_error"] = float(case.max_error) if math.isfinite(case.budget) else case.max_error
+        return torchrlopt.optimise(model, inputs, on_error="raise", weights=case.weights, **settings)
 
     def first_call(self) -> float:
         """Optimise and run once; returns the seconds that it took."""
