@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import pandas as pd
 import torch
 import typer
+from rich.console import Console
 
 from baselines.models import EXTENDED, GROUPS, HELD_OUT, NAMES
 from baselines.peers.case import DTYPES, OURS, PEERS, Case, is_ours
@@ -114,13 +115,37 @@ def main(
     console = terminal.console()
     terminal.announce(console, torch.cuda.get_device_name() if is_on_cuda else f"{threads} threads")
     results = Results("compare", csv, **({"machine": torch.cuda.get_device_name()} if is_on_cuda else {}))
-    if resume and csv is not None and csv.is_file():
-        done = read(csv)
-        results.keep(done)
-        there = set(zip(done.model, done.batch, done.dtype, strict=True))
-        groups = [cases for cases in groups if (cases[0].model, cases[0].batch, cases[0].dtype) not in there]
+    if resume:
+        groups = missing(groups, results, csv)
     how = Settings(rounds, timeout_s=timeout, jobs=jobs, with_kernels=kernels)
-    total = sum(len(cases) + rounds for cases in groups)
+    reasons = measure(groups, how, results, console)
+    for title, table in tables(results.frame, with_spread=True).items():
+        console.print(rich(title, table))
+    for line in reasons:
+        console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
+    if plot is not None:
+        plots.bars(speed_ups(results.frame), f"speed-up over {BASE}", plot)
+    if of(results.frame, metric="call").empty:
+        raise typer.Exit(1)
+
+
+def missing(groups: Sequence[list[Case]], results: Results, csv: Path | None) -> list[list[Case]]:
+    """The groups that a CSV file lacks; what it has is added to the results."""
+    if csv is None or not csv.is_file():
+        return list(groups)
+    done = read(csv)
+    results.keep(done)
+    there = set(zip(done.model, done.batch, done.dtype, strict=True))
+    return [cases for cases in groups if (cases[0].model, cases[0].batch, cases[0].dtype) not in there]
+
+
+def measure(groups: Sequence[list[Case]], how: Settings, results: Results, console: Console) -> list[str]:
+    """Measure the cases of each model with a bar of the progress, and add them to the table.
+
+    Returns:
+        Why cases do not count, one line for each that failed.
+    """
+    total = sum(len(cases) + how.rounds for cases in groups)
     reasons: list[str] = []
     # The caches are empty, so that a first call includes the compilation.
     with tempfile.TemporaryDirectory() as caches, terminal.progress(console) as progress:
@@ -134,14 +159,7 @@ def main(
             for row in rows:
                 note(results, row)
             results.save()
-    for title, table in tables(results.frame, with_spread=True).items():
-        console.print(rich(title, table))
-    for line in reasons:
-        console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
-    if plot is not None:
-        plots.bars(speed_ups(results.frame), f"speed-up over {BASE}", plot)
-    if of(results.frame, metric="call").empty:
-        raise typer.Exit(1)
+    return reasons
 
 
 def note(results: Results, row: Row) -> None:
@@ -159,10 +177,12 @@ def note(results: Results, row: Row) -> None:
         q1, median, q3 = pd.Series(times_ms).quantile([0.25, 0.5, 0.75])
         for metric, ms in (("call", median), ("call, first quartile", q1), ("call, third quartile", q3)):
             add(metric, ms, "ms", round=number)
+        add("call, minimum", min(times_ms), "ms", round=number)
     add("peak memory", row.peak_mb, "MB")
     add("first call", row.first_call_s, "s", note=row.kept)
-    if row.max_error is not None:
-        add("error", row.max_error, "")
+    for metric, value in (("error", row.max_error), ("rms error", row.rms_error), ("figure", row.figure)):
+        if value is not None:
+            add(metric, value, "")
     for name, launches, us, busy_us in row.kernels:
         for metric, value, unit in (
             ("launches", launches, ""),

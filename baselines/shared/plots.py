@@ -63,6 +63,25 @@ def scatter(points: pd.DataFrame, path: Path) -> None:
     _save(figure, path)
 
 
+def frontiers(points: pd.DataFrame, path: Path) -> None:
+    """For each `model` the `ms` of each `peer` over its `error`; those that are `joined` have a line."""
+    models = list(points.groupby("model", sort=False))
+    columns = min(len(models), 3)
+    rows = -(-len(models) // columns)
+    figure = Figure(figsize=(5.5 * columns, 4.2 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).flat
+    for axes, (model, own) in zip(grid, models, strict=False):
+        for is_joined, some in own.sort_values("error").groupby("joined"):
+            axes.plot(some.error, some.ms, "o-" if is_joined else "s", markersize=4)
+        for each in own.itertuples():
+            place = {"xytext": (3, 3), "textcoords": "offset points"}
+            axes.annotate(each.peer, (each.error, each.ms), fontsize=6, **place)
+        axes.set(
+            title=model, xlabel="error (rms, of the output's)", ylabel="ms", xscale="log", ylim=(0, None)
+        )
+    _save(figure, path)
+
+
 def _save(figure: Figure, path: Path) -> None:
     figure.suptitle(terminal.machine(), fontsize=7)
     figure.savefig(path, dpi=150)

@@ -21,7 +21,18 @@ from baselines.shared.tables import COLUMNS, of, read
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 
-COMMANDS = ("compare", "calls", "kernels", "search", "prices", "traffic", "figures", "architectures", "demo")
+COMMANDS = (
+    "compare",
+    "precision",
+    "calls",
+    "kernels",
+    "search",
+    "prices",
+    "traffic",
+    "figures",
+    "architectures",
+    "demo",
+)
 
 
 def run(name: str, *arguments: str) -> str:
