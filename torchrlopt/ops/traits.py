@@ -46,12 +46,13 @@ PRODUCTS = _overloads("mm addmm bmm baddbmm matmul linear convolution conv1d con
 """Matrix products and convolutions."""
 
 
-def _of_classes(*classes: str) -> frozenset[str]:
+def of_classes(*classes: str) -> frozenset[str]:
+    """The ONNX operators of some cost classes of the core's table."""
     return frozenset(name for name, info in OPERATORS.items() if info["cost_class"] in classes)
 
 
-ONNX_VIEWS = _of_classes("View")
+ONNX_VIEWS = of_classes("View")
 """ONNX operators that return elements of their first operand and need not move them."""
 
-ONNX_MOVES = _of_classes("View", "Movement") | {"Where"}
+ONNX_MOVES = of_classes("View", "Movement") | {"Where"}
 """ONNX operators whose results are elements of their operands, or sums of them (scatter)."""

@@ -17,19 +17,40 @@ import onnx_ir
 
 from torchrlopt.executors.onnx_runtimes import stable_forms
 from torchrlopt.onnx.opsets import STANDARD_DOMAINS
-from torchrlopt.ops.traits import ONNX_MOVES
+from torchrlopt.ops.traits import ONNX_MOVES, of_classes
 
 Condition = Callable[[onnx_ir.Node], bool]
 
-_SCALES = ONNX_MOVES | {"Abs", "Cast", "Max", "Min", "Mul", "Neg"}
-_KEEPS_SMALL = _SCALES | {"ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"}
-"""Operators that map small numbers to small numbers with the same relative error."""
+_SUMS = frozenset({"Add", "BatchNormalization", "Mean", "Sub", "Sum"})
+"""Keep small numbers where all other terms are smaller: the decayed state of a recurrence, or an epsilon."""
 
-_SUMS = frozenset({"Add", "Sub", "Sum"})
-"""These do so where the other terms are smaller still: the decayed state of a recurrence, or an epsilon."""
-
-_MAGNIFIES = frozenset({"Log", "Pow", "Reciprocal", "ReduceLogSum", "Sqrt"})
+_MAGNIFIES = frozenset({"Ceil", "Log", "Pow", "Reciprocal", "ReduceLogSum", "Sign", "Sqrt"})
 """Operators that map tiny numbers to ordinary ones; so does Div, by its divisor."""
+
+_HIDES = frozenset(
+    {
+        "Acos", "Cos", "Cosh", "Equal", "Exp", "Greater", "GreaterOrEqual", "HardSigmoid", "Less",
+        "LessOrEqual", "ReduceLogSumExp", "Sigmoid", "Softplus",
+    }
+)  # fmt: skip
+"""Operators that map all tiny numbers to almost the same."""
+
+_SCALES = (ONNX_MOVES | of_classes("Elementwise", "Transcendental")) - _SUMS - _MAGNIFIES - _HIDES
+"""Operators that map small numbers to small numbers with the same relative error, such as Mul and Tanh."""
+
+_KEEPS_SMALL = _SCALES | of_classes("Reduction") - _MAGNIFIES - _HIDES
+"""With those that do so with many numbers at once, if all are small."""
+
+_NORMALISES = frozenset(
+    {
+        "GroupNormalization",
+        "InstanceNormalization",
+        "LayerNormalization",
+        "LpNormalization",
+        "RMSNormalization",
+    }
+)
+"""These divide many numbers by their size."""
 
 
 def _always(node: onnx_ir.Node) -> bool:
@@ -45,7 +66,7 @@ def _is_magnified(node: onnx_ir.Node) -> bool:
     """Whether a later operator or the caller sees the relative error of tiny results.
 
     One sum on the way hides nothing where its other terms are tiny as well. All terms of several sums, as of
-    residual blocks, or of a mean of sums, are hardly ever tiny at once.
+    residual blocks, or of a mean or a norm of sums, are hardly ever tiny at once.
     """
     seen: set[tuple[onnx_ir.Value, bool]] = set()
     waiting = [(value, False) for value in node.outputs]
@@ -58,6 +79,8 @@ def _is_magnified(node: onnx_ir.Node) -> bool:
             return True
         for reader, slot in value.uses():
             if reader.op_type in _MAGNIFIES or (reader.op_type == "Div" and slot == 1):
+                return True
+            if reader.op_type in _NORMALISES and not is_summed:
                 return True
             if reader.op_type in (_SCALES if is_summed else _KEEPS_SMALL) or reader.op_type == "Div":
                 waiting += [(result, is_summed) for result in reader.outputs]
