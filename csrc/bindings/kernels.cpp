@@ -168,6 +168,10 @@ void bind_kernels(py::module_& m) {
         "How a convolution of an image of these sizes takes the least time: 0 by sums of products, 1 in a "
         "matrix unit, 2 and 4 by tiles with so many outputs along their sides.");
   m.def("kernel_has_matrix_unit", &kernels::has_matrix_unit, "Whether there are kernels for a matrix unit.");
+  m.def(
+      "kernel_has_int8", [](const std::string& dtype) { return kernels::has_int8(element_of(dtype)); },
+      py::arg("dtype") = "float32",
+      "Whether products and convolutions of such numbers can be computed with 8-bit integers.");
   m.attr("MOST_KERNEL_CHANNELS") = kernels::kMaxChannels;
   m.attr("MOST_KERNEL_STEP") = kernels::kMostStep;
   m.attr("MOST_KERNEL_AXES") = kernels::kMostAxes;

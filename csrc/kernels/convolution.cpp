@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "kernels/bf16x3.h"
+#include "kernels/int8.h"
 #include "kernels/job.h"
 #include "kernels/openmp.h"
 #include "kernels/winograd.h"
@@ -160,6 +161,10 @@ size_t packed_size(const WeightLayout& layout) {
     check_bf16x3(groups, inputs, layout.element);
     return static_cast<size_t>(bf16x3_size(outputs, inputs, num_taps));
   }
+  if (method == Method::kInt8) {
+    check_int8(groups, inputs, layout.element);
+    return static_cast<size_t>(int8_size(layout));
+  }
   if (is_by_lanes(outputs, inputs, groups)) return static_cast<size_t>(outputs * (1 + rows_by_lanes(layout)));
   return static_cast<size_t>(groups *
                                  dense_size(outputs / groups, inputs / groups, num_taps, layout.element) +
@@ -174,7 +179,7 @@ void pack(const float* weight, const float* bias, const WeightLayout& layout, in
   use_large_pages(packed, floats);
   const bool is_dense = !has_paired_rows(layout) &&
                         !is_by_lanes(layout.out_channels, layout.in_channels, groups) &&
-                        layout.method != Method::kBf16x3;
+                        layout.method != Method::kBf16x3 && layout.method != Method::kInt8;
   const int64_t size = is_dense ? dense_size(outputs, inputs, num_taps, layout.element) : 0;
   // Zeroes what no number is written to, in the threads that write later.
   constexpr int64_t kZeros = 1 << 16;
@@ -185,6 +190,7 @@ void pack(const float* weight, const float* bias, const WeightLayout& layout, in
   if (has_paired_rows(layout)) return pack_paired_rows(weight, bias, layout, packed);
   if (layout.method == Method::kBf16x3)
     return pack_bf16x3(weight, bias, outputs, inputs, num_taps, num_threads, packed);
+  if (layout.method == Method::kInt8) return pack_int8(weight, bias, layout, num_threads, packed);
   if (!is_dense) return pack_by_lanes(weight, bias, layout, packed);
   if (has_tiles(layout.method))
     pack_winograd(weight, outputs, inputs, layout.method, layout.element, num_threads, packed + size);
@@ -245,6 +251,7 @@ bool Work::is_empty() const { return outputs_of(given, given.out_channels) == 0;
 Work convolution_work(const Convolution& given, int num_threads) {
   if (has_tiles(given.method)) return winograd_work(given, num_threads);
   if (given.method == Method::kBf16x3) return bf16x3_work(of_one_row(given), num_threads);
+  if (given.method == Method::kInt8) return int8_work(of_one_row(given), num_threads);
   const Kernels& ours =
       *(is_by_lanes(given) ? kernels_of(given.element, given.out_channels) : kernels(given.element));
   const double outputs = outputs_of(given, given.out_channels);
@@ -331,7 +338,7 @@ void run_share(const Work& work, const Operands& operands, int thread, int count
 Method method_of(int64_t number) {
   const auto method = static_cast<Method>(number);
   if (number != static_cast<int>(method) ||
-      !(method == Method::kSums || method == Method::kBf16x3 || has_tiles(method)))
+      !(method == Method::kSums || method == Method::kBf16x3 || method == Method::kInt8 || has_tiles(method)))
     throw std::invalid_argument("no such method");
   return method;
 }

@@ -55,6 +55,7 @@ enum class Method : int {
   kBf16x3 = 1,  // on a matrix unit, see bf16x3.h
   kTiles2 = 2,
   kTiles4 = 4,  // Winograd, see winograd.h
+  kInt8 = 8,    // of quantised numbers, see int8.h
 };
 
 /// Throws std::invalid_argument for an unknown number.
@@ -92,6 +93,9 @@ const char* instructions();
 
 /// Whether there are kernels for a matrix unit.
 bool has_matrix_unit();
+
+/// Whether there are products of 8-bit integers for such images.
+bool has_int8(Element element);
 
 /// If this is false, the kernels must not be called for such images. Those for bfloat16 need AVX-512 with
 /// bfloat16 products. If a matrix unit is used for float32, bfloat16 is left to oneDNN, which uses the unit
@@ -144,7 +148,8 @@ inline int64_t rows_by_lanes(const WeightLayout& of) {
 /// std::invalid_argument for groups without a kernel and for methods that do not apply.
 size_t packed_size(const WeightLayout& layout);
 
-/// The fastest method for a convolution with this many threads. Ignores the method that is set.
+/// The fastest method for a convolution with this many threads, of those that are equal over the reals.
+/// Ignores the method that is set.
 Method best_method(const Convolution& given, int num_threads);
 
 /// Packed weights with fewer floats are written in one thread: waking another takes longer.

@@ -10,8 +10,10 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/bf16x3.h"
+#include "kernels/int8.h"
 #include "kernels/winograd.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)

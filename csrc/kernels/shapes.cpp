@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "kernels/bf16x3.h"
+#include "kernels/int8.h"
 #include "kernels/winograd.h"
 
 namespace rlopt::kernels {
@@ -190,6 +191,7 @@ std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const 
   given.method = method;
   if (has_tiles(method) && !can_have_tiles(given)) throw std::invalid_argument("no such tiles");
   if (method == Method::kBf16x3) check_bf16x3(groups, given.channels, given.element);
+  if (method == Method::kInt8) check_int8(groups, given.channels, given.element);
   apply(given, epilogue);
   if (given.channel_stride != 1 && !in.is_empty() && !takes_any_strides(given)) return std::nullopt;
   Call call = with_image(given);
@@ -259,6 +261,7 @@ std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, c
   given.width = given.out_width = rows->count;
   given.channels = in.sizes[last];
   if (method == Method::kBf16x3) check_bf16x3(1, given.channels, given.element);
+  if (method == Method::kInt8) check_int8(1, given.channels, given.element);
   given.pixel_stride = rows->step;
   given.out_channels = given.out_pixel_stride = outputs;
   apply(given, epilogue);

@@ -67,6 +67,11 @@ const Kernels* kernels(Element element) {
   return nullptr;
 }
 
+bool has_int8(Element element) {
+  static const bool has_vnni = kIsInSoftware || __builtin_cpu_supports("avx512vnni") != 0;
+  return has_vnni && kernels(element) != nullptr && kernels(element)->int8 != nullptr;
+}
+
 const Kernels* kernels_of(Element element, int64_t channels) {
   const Kernels* const found = kernels(element);
   if (found == nullptr || channels >= found->vector_size) return found;
@@ -87,6 +92,7 @@ const Kernels* kernels(Element) {
   return nullptr;
 }
 const Kernels* kernels_of(Element, int64_t) { return nullptr; }
+bool has_int8(Element) { return false; }
 
 }  // namespace rlopt::kernels
 

@@ -20,6 +20,7 @@ from torchrlopt.executors.eager.inplace import reuse_memory
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
 from torchrlopt.executors.eager.sequences import with_sequences
 from torchrlopt.executors.weights.split_fx import Split
+from torchrlopt.executors.weights.static_part import static_nodes
 
 # Of the largest magnitude in the reference: rounding of sums of up to 1152 products.
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float64: 1e-12}
@@ -51,10 +52,12 @@ def prepare(
     static: Sequence[int],
     dynamic: bool = False,
     is_real: bool = False,
+    change: Callable[[fx.Graph, set[fx.Node]], None] = lambda graph, static: None,
 ) -> Prepared:
     """Trace `function` on the arguments; those at the positions `static` are weights.
 
-    With `dynamic`, every size of the other arguments is symbolic; with `is_real` rounding may differ.
+    With `dynamic`, every size of the other arguments is symbolic; with `is_real` rounding may differ. Before
+    all passes `change` is called with the nodes that are the same in every call.
     """
     shapes = ShapeEnv() if dynamic else None
     fakes = FakeTensorMode(shape_env=shapes, static_shapes=not dynamic)
@@ -65,6 +68,7 @@ def prepare(
         module = make_fx(function)(*given)
     placeholders = [node.name for node in module.graph.nodes if node.op == "placeholder"]
     program = Program(module, [placeholders[position] for position in static], is_real)
+    change(module.graph, static_nodes(module.graph, program.static))
     names = [each.name for each in PASSES]
     run_passes(program, PASSES[: names.index("split_weights") + 1])
     split = program.parts

@@ -27,6 +27,7 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/pointwise.inc"
 #include "kernels/shuffle.inc"
 #include "kernels/attention.inc"
+#include "kernels/int8.inc"
 #include "kernels/table.inc"
 #if RLOPT_HAS_AMX
 #include "kernels/amx.inc"
@@ -39,11 +40,12 @@ constexpr int64_t kWidestPanel = 4;
 
 namespace rlopt::kernels {
 
-constinit const Kernels kAvx512 = avx512::table_of("avx512", avx512::attention);
+constinit const Kernels kAvx512 = avx512::table_of("avx512", avx512::attention, avx512::int8_convolution);
 #if RLOPT_HAS_AMX
-constinit const Kernels kAmx = avx512::table_of("amx", avx512::attention, avx512::bf16x3_in_unit);
-constinit const Kernels kAmxInSoftware =
-    avx512::table_of("amx-in-software", avx512::attention, avx512::bf16x3_in_software);
+constinit const Kernels kAmx =
+    avx512::table_of("amx", avx512::attention, avx512::int8_convolution, avx512::bf16x3_in_unit);
+constinit const Kernels kAmxInSoftware = avx512::table_of(
+    "amx-in-software", avx512::attention, avx512::int8_convolution, avx512::bf16x3_in_software);
 #endif
 
 }  // namespace rlopt::kernels

@@ -31,6 +31,7 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/pointwise.inc"
 #include "kernels/shuffle.inc"
 #include "kernels/attention.inc"
+#include "kernels/int8.inc"
 #include "kernels/table.inc"
 // clang-format on
 }  // namespace avx512bf16
@@ -52,7 +53,7 @@ namespace rlopt::kernels {
 
 namespace {
 
-constexpr Kernels kOf16 = avx512bf16::table_of("avx512", avx512bf16::attention);
+constexpr Kernels kOf16 = avx512bf16::table_of("avx512", avx512bf16::attention, avx512bf16::int8_convolution);
 
 constexpr Kernels of_few(Kernels made) {
   made.depthwise = avx512bf16_of_8::depthwise;

@@ -21,6 +21,7 @@ from torchrlopt.executors.eager.kernels.operators import CONV
 from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
 from torchrlopt.executors.eager.kernels.sites import (
+    REQUESTED,
     Convolution,
     are_for_or_packed,
     convolution_at,
@@ -57,6 +58,8 @@ def select_convolutions(
         if not _is_ours(site, static):
             return packing.can_pack(tensor_of(site.node)) and _pays(site)
         wanted = [_method(site), indirect.SUMS] if is_real else [indirect.SUMS]
+        if site.node.meta.get(REQUESTED) == indirect.INT8 and takes_int8(site, static):
+            wanted = [indirect.INT8, *wanted]
         methods[site.node] = ours.first_that_fits(site.weight, site.bias, site.groups, wanted)
         return methods[site.node] is not None
 
@@ -66,6 +69,14 @@ def select_convolutions(
 def _is_ours(site: Convolution, static: Collection[fx.Node]) -> bool:
     """Whether our own kernel supports a convolution and its bias, if any, is also precomputed."""
     return (site.bias is None or site.bias in static) and _takes(site)
+
+
+def takes_int8(site: Convolution, static: Collection[fx.Node]) -> bool:
+    """Whether our kernel can compute a convolution with 8-bit integers."""
+    if not _is_ours(site, static) or not indirect.has_int8(site.node.meta["val"].dtype):
+        return False
+    shape = static_shape(site.weight)
+    return shape is not None and site.groups == 1 and shape[1] >= _C.FEW_KERNEL_CHANNELS
 
 
 def _takes(site: Convolution) -> bool:

@@ -45,7 +45,7 @@ EPILOGUES = (
 # Position of the method among the numbers of `convolve`.
 _METHOD = 12
 
-SUMS, BF16X3, TILES = 0, 1, (2, 4)
+SUMS, BF16X3, TILES, INT8 = 0, 1, (2, 4), 8
 """Methods: `Method` in csrc/kernels/convolution.h."""
 
 
@@ -121,8 +121,8 @@ def pack(
         weight: [out, in / groups, height, width]; of a product [out, in].
         bias: [out]; None for zeros.
         groups: number of channel groups; must be supported by `_C.kernel_takes_groups`.
-        method: SUMS; BF16X3, which uses the matrix unit; or one of TILES, the number of outputs along a
-            tile's side.
+        method: SUMS; BF16X3, which uses the matrix unit; one of TILES, the number of outputs along a tile's
+            side; or INT8, which quantises the weight here, per output, and images in each call, per pixel.
         dtype: of the images; None for the weight's.
     """
     ours = present(dtype or weight.dtype)
@@ -302,6 +302,11 @@ def fill(x: torch.Tensor, room: torch.Tensor, first_channel: int) -> torch.Tenso
 def joined(room: torch.Tensor, *written: torch.Tensor) -> torch.Tensor:
     """The concat buffer, once all its parts have been written."""
     return room
+
+
+def has_int8(dtype: torch.dtype) -> bool:
+    """Whether the method INT8 exists for images of this dtype on this machine."""
+    return kernels(dtype) is not None and _C.kernel_has_int8(KERNEL_DTYPES[dtype].name)
 
 
 def present(dtype: torch.dtype) -> _C.ImageKernels:

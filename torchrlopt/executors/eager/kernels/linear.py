@@ -20,7 +20,14 @@ from torchrlopt.executors.eager.kernels.epilogues import NONE, fused_activation
 from torchrlopt.executors.eager.kernels.operators import LINEAR
 from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
 from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
-from torchrlopt.executors.eager.kernels.sites import Product, are_for_or_packed, joined, product_at, rows_of
+from torchrlopt.executors.eager.kernels.sites import (
+    REQUESTED,
+    Product,
+    are_for_or_packed,
+    joined,
+    product_at,
+    rows_of,
+)
 from torchrlopt.executors.lowering.fx_values import (
     static_shape,
     tensor_of,
@@ -70,10 +77,9 @@ def select_linears(
         return _rewrite(graph, site, static, packed, finite)
 
     def pays(site: Product) -> bool:
-        method = _method(site, static, is_real)
-        if method is None:
+        wanted = _methods(site, static, is_real)
+        if not wanted:
             return packing.can_pack(tensor_of(site.first)) and _pays(site)
-        wanted = [method, indirect.SUMS]
         methods[site.first] = ours.first_that_fits(site.weight, site.bias, 1, wanted, site.is_transposed)
         return methods[site.first] is not None
 
@@ -91,6 +97,27 @@ def _sizes(site: Product) -> tuple[int | None, int, int]:
 
 def _pays(site: Product) -> bool:
     return packing.packed_linear_pays(*_sizes(site), site.first.meta["val"].dtype)
+
+
+def takes_int8(site: Product, static: Collection[fx.Node]) -> bool:
+    """Whether our kernel can compute a product with 8-bit integers."""
+    _, in_features, _ = _sizes(site)
+    return (
+        (site.bias is None or site.bias in static)
+        and indirect.are_for(tensor_of(site.first))
+        and indirect.has_int8(site.first.meta["val"].dtype)
+        and _C.FEW_KERNEL_CHANNELS <= in_features <= _C.MOST_KERNEL_CHANNELS
+    )
+
+
+def _methods(site: Product, static: Collection[fx.Node], is_real: bool) -> list[int]:
+    """The methods of our kernel in order of preference; empty if oneDNN or ATen is faster."""
+    is_asked = site.first.meta.get(REQUESTED) == indirect.INT8 and takes_int8(site, static)
+    method = _method(site, static, is_real)
+    return [
+        *([indirect.INT8] if is_asked else []),
+        *([] if method is None else [method, indirect.SUMS]),
+    ]
 
 
 def _method(site: Product, static: Collection[fx.Node], is_real: bool) -> int | None:

@@ -20,6 +20,7 @@ import math
 import torch
 from torch import fx
 
+from torchrlopt.executors.eager.kernels.sites import REQUESTED
 from torchrlopt.executors.lowering.fx_values import (
     ORIGIN,
     arguments,
@@ -86,6 +87,8 @@ def _flatten(graph: fx.Graph, node: fx.Node) -> None:
         matrix.meta["val"] = weight.meta["val"].reshape(outputs, num_terms)
         product = graph.call_function(aten.linear.default, (rows, matrix, named["bias"]))
         product.meta["val"] = value.view(-1, outputs)
+        if REQUESTED in node.meta:
+            product.meta[REQUESTED] = node.meta[REQUESTED]
     last, inside = node, {node: product}
     while (user := _activation_of(last)) is not None:  # a product can fuse it
         with graph.inserting_before(user):

@@ -28,6 +28,9 @@ aten = torch.ops.aten
 _FORWARD = frozenset({aten.conv2d.default, aten.conv3d.default})
 _TRANSPOSES = frozenset({aten.permute.default, aten.t.default, aten.transpose.int})
 
+REQUESTED = "rlopt_method"
+"""Key in the `meta` of a product or convolution: the method that it shall use, as for `indirect.pack`."""
+
 
 @dataclass(frozen=True)
 class Convolution:
