@@ -27,9 +27,9 @@ class Images(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = nn.Conv2d(3, 32, 3, padding=1)
-        self.second = nn.Conv2d(32, 32, 3, padding=1)
-        self.last = nn.Linear(32, 10)
+        self.first = nn.Conv2d(3, 64, 3, padding=1)
+        self.second = nn.Conv2d(64, 64, 3, padding=1)
+        self.last = nn.Linear(64, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         """Take (batch, 3, height, width), return (batch, 10)."""

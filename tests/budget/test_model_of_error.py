@@ -11,9 +11,14 @@ from torch import nn
 
 from tests.budget.models import block, images, uneven
 from torchrlopt.capture.job import jobs_of
+from torchrlopt.executors.eager.executor import assemble
+from torchrlopt.executors.eager.kernels import int8
+from torchrlopt.executors.eager.kernels.indirect import has_int8
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.precision.retyped import CONTRACTIONS, lowerable, owner_of, retyped
+from torchrlopt.executors.weights.static_part import static_nodes
 from torchrlopt.judge.budget import rms
+from torchrlopt.options import LoweringOptions
 from torchrlopt.precision.assignment import Assignment, Times
 from torchrlopt.precision.sensitivity import Sensitivities, sensitivities
 from torchrlopt.torch_private.modes import without_dispatch_modes
@@ -99,3 +104,24 @@ def test_more_error_never_takes_more_time() -> None:
     assignment = Lowering(block()).assignment()
     times = [assignment.within(budget).us for budget in (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)]
     assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.skipif(not has_int8(torch.float32), reason="the processor does not multiply 8-bit integers")
+@pytest.mark.parametrize("make", [block, images])
+@pytest.mark.parametrize("is_low", [False, True])
+def test_the_error_of_integers_is_predicted(make: Callable[[], Made], is_low: bool) -> None:
+    this = Lowering(make())
+    fixed = static_nodes(this.module.graph, this.static)
+    calls = [each for each in this.calls if int8.supports(each, fixed)]
+    found = sensitivities(this.module, this.inputs, this.static, this.calls, 4, 0, calls)
+    quantised = {each.name for each in calls}
+    assert quantised
+    lowered = {each.name for each in this.calls} if is_low else set()
+    with without_dispatch_modes():
+        module = retyped(this.module, lowered, quantised)
+        run = assemble(module, this.static, LoweringOptions())
+    with torch.no_grad():
+        error = rms(run(*this.inputs), this.module(*this.inputs))
+    squares = sum(found.quantised[name] for name in quantised)
+    squares += _predicted(this, lowered) ** 2 if is_low else 0.0
+    assert error == pytest.approx(squares**0.5, rel=0.35)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,11 +39,13 @@ class Sensitivities:
         results: of the result of each call, rounded for all of its readers; 0 where nothing is rounded.
         edges: of an operand of a call, rounded for that call alone; by names of operand and call.
         weights: of the weights that a call reads, all rounded.
+        quantised: of both operands of a product or convolution, as 8-bit integers.
     """
 
     results: Mapping[str, float]
     edges: Mapping[tuple[str, str], float]
     weights: Mapping[str, float]
+    quantised: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def sensitivities(
@@ -53,6 +55,7 @@ def sensitivities(
     calls: Collection[fx.Node],
     num_directions: int,
     seed: int,
+    quantisable: Collection[fx.Node] = (),
 ) -> Sensitivities:
     """Estimate all sensitivities.
 
@@ -63,8 +66,9 @@ def sensitivities(
         calls: those that may be lowered.
         num_directions: reverse passes.
         seed: of the directions.
+        quantisable: those of the calls that may be computed with 8-bit integers.
     """
-    run = _Run(module, static, calls)
+    run = _Run(module, static, calls, quantisable)
     with torch.enable_grad():
         outputs = [each for each in tree_leaves(run.run(*inputs)) if _is_differentiable(each)]
         generator = torch.Generator().manual_seed(seed)
@@ -79,6 +83,7 @@ def sensitivities(
         {name: value * share for name, value in run.results.items()},
         {name: value * share for name, value in run.edges.items()},
         {name: value * share for name, value in run.weights.items()},
+        {name: value * share for name, value in run.quantised.items()},
     )
 
 
@@ -101,19 +106,27 @@ class _Run(torch.fx.Interpreter):
         module: the graph.
         static: names of the placeholders that are the same in every call.
         calls: those whose operands, weights and results may be rounded.
+        quantisable: those of them that may be computed with 8-bit integers.
 
     Attributes:
-        results, edges, weights: sums over the reverse passes so far, see `Sensitivities`.
+        results, edges, weights, quantised: sums over the reverse passes so far, see `Sensitivities`.
         leaves: where reverse passes end.
     """
 
-    def __init__(self, module: fx.GraphModule, static: Collection[str], calls: Collection[fx.Node]) -> None:
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        static: Collection[str],
+        calls: Collection[fx.Node],
+        quantisable: Collection[fx.Node],
+    ) -> None:
         super().__init__(module, garbage_collect_values=False)
         self._fixed = static_nodes(module.graph, static)
-        self._calls = frozenset(calls)
+        self._calls, self._quantisable = frozenset(calls), frozenset(quantisable)
         self.results: dict[str, float] = collections.defaultdict(float)
         self.edges: dict[tuple[str, str], float] = collections.defaultdict(float)
         self.weights: dict[str, float] = collections.defaultdict(float)
+        self.quantised: dict[str, float] = collections.defaultdict(float)
         self.leaves: list[torch.Tensor] = []
         self._changed: dict[fx.Node, torch.Tensor] = {}  # by the weights of calls with several results
 
@@ -131,15 +144,16 @@ class _Run(torch.fx.Interpreter):
             return result
         if n not in self._calls:
             return self._leaf(super().run_node(n)) if n.op == "call_function" else super().run_node(n)
-        changed = self._by_weights(n)
+        changed = self._by_weights(n, _rounded)
+        by_integers = self._by_weights(n, _quantised_weight) if n in self._quantisable else None
         operands = {each: self.env[each] for each in n.all_input_nodes if each not in self._fixed}
         for operand, value in operands.items():
-            self.env[operand] = self._watched_edge(value, (operand.name, n.name))
+            self.env[operand] = self._watched_edge(value, operand, n)
         result = self._leaf(super().run_node(n))
         self.env.update(operands)
         if changed is not None and isinstance(result, tuple | list):
             self._changed[n] = changed
-        self._watch_result(n, result, changed)
+        self._watch_result(n, result, changed, by_integers)
         return result
 
     def _leaf(self, result: Any) -> Any:
@@ -150,14 +164,27 @@ class _Run(torch.fx.Interpreter):
                 self.leaves.append(each)
         return result
 
-    def _watched_edge(self, value: Any, key: tuple[str, str]) -> Any:
+    def _watched_edge(self, value: Any, operand: fx.Node, n: fx.Node) -> Any:
         if not _is_differentiable(value):
             return value
         alias = value.view_as(value)
-        alias.register_hook(lambda gradient: self._add(self.edges, key, gradient, value))
+
+        def hook(gradient: torch.Tensor) -> None:
+            self._add(self.edges, (operand.name, n.name), gradient, value)
+            if n in self._quantisable:
+                change = value.detach() - _quantised_pixels(value.detach(), n)
+                self.quantised[n.name] += float((gradient * change).square_().sum())
+
+        alias.register_hook(hook)
         return alias
 
-    def _watch_result(self, n: fx.Node, result: Any, changed: torch.Tensor | None) -> None:
+    def _watch_result(
+        self,
+        n: fx.Node,
+        result: Any,
+        changed: torch.Tensor | None,
+        by_integers: torch.Tensor | None = None,
+    ) -> None:
         if not _is_differentiable(result):
             return
 
@@ -166,6 +193,8 @@ class _Run(torch.fx.Interpreter):
                 self._add(self.results, n.name, gradient, result)
             if changed is not None:
                 self.weights[n.name] += _of_shared(gradient, changed, n)
+            if by_integers is not None:
+                self.quantised[n.name] += _of_shared(gradient, by_integers, n)
 
         result.register_hook(hook)
 
@@ -174,10 +203,12 @@ class _Run(torch.fx.Interpreter):
         return n.target in EXACT and self._fixed.isdisjoint(n.all_input_nodes)
 
     def _add(self, sums: dict[Any, float], key: Any, gradient: torch.Tensor, value: torch.Tensor) -> None:
-        rounding = value.detach() - value.detach().to(LOW).to(value.dtype)
+        rounding = value.detach() - _rounded(value.detach(), None)
         sums[key] += float((gradient * rounding).square_().sum())
 
-    def _by_weights(self, n: fx.Node) -> torch.Tensor | None:
+    def _by_weights(
+        self, n: fx.Node, rounded: Callable[[torch.Tensor, fx.Node], torch.Tensor]
+    ) -> torch.Tensor | None:
         """What the result of a call changes by if the weights that it reads are rounded."""
         weights = {each: self.env[each] for each in n.all_input_nodes if each in self._fixed}
         floats = {each: value for each, value in weights.items() if _is_float(value)}
@@ -185,7 +216,7 @@ class _Run(torch.fx.Interpreter):
             return None
         with torch.no_grad():
             exact = _first(super().run_node(n))
-            self.env.update({each: value.to(LOW).to(value.dtype) for each, value in floats.items()})
+            self.env.update({each: rounded(value, n) for each, value in floats.items()})
             changed = _first(super().run_node(n)) - exact
             self.env.update(floats)
         return changed
@@ -204,6 +235,37 @@ def _detached(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     return value.clone() if value.is_inference() else value.detach()
+
+
+def _rounded(value: torch.Tensor, _: Any) -> torch.Tensor:
+    return value.to(LOW).to(value.dtype)
+
+
+def _quantised_pixels(value: torch.Tensor, n: fx.Node) -> torch.Tensor:
+    """Quantise as csrc/kernels/int8.h does: each pixel, or row of a product, by its own range with a zero."""
+    channels = 1 if n.target in _CONVOLUTIONS else -1
+    low, high = (
+        value.amin(channels, keepdim=True).clamp(max=0),
+        value.amax(channels, keepdim=True).clamp(min=0),
+    )
+    scale = ((high - low) / _BYTE).clamp(min=torch.finfo(value.dtype).tiny)
+    zero = (-low / scale).round()
+    return ((value / scale + zero).round().clamp(0, _BYTE) - zero) * scale
+
+
+def _quantised_weight(value: torch.Tensor, n: fx.Node) -> torch.Tensor:
+    """Quantise symmetrically, each output by its own scale; a bias stays."""
+    if value.dim() < 2:
+        return value
+    if n.target in _CONVOLUTIONS:
+        over = tuple(range(1, value.dim()))
+    else:
+        over = (-1,) if n.target is aten.linear.default else (-2,)
+    scale = value.abs().amax(over, keepdim=True).clamp(min=torch.finfo(value.dtype).tiny) / _SIGNED
+    return (value / scale).round() * scale
+
+
+_BYTE, _SIGNED = 255, 127
 
 
 def _of_shared(gradient: torch.Tensor, changed: torch.Tensor, n: fx.Node) -> float:

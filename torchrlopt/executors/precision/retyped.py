@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchrlopt.executors.eager.kernels.indirect import INT8
+from torchrlopt.executors.eager.kernels.sites import REQUESTED
 from torchrlopt.executors.lowering.fx_values import ORIGIN, is_mutable, tensor_of
 from torchrlopt.executors.lowering.lazy_code import lazy_module
 from torchrlopt.executors.weights.half_precision import FOLLOWING, is_smooth
@@ -100,14 +102,18 @@ _GATHERS = frozenset(
 )
 
 
-def retyped(module: fx.GraphModule, lowered: Collection[str]) -> fx.GraphModule:
-    """Return a copy of a graph that computes the calls of these names in bfloat16.
+def retyped(
+    module: fx.GraphModule, lowered: Collection[str], quantised: Collection[str] = ()
+) -> fx.GraphModule:
+    """Return a copy of a graph that computes calls in other types.
 
     Args:
         module: a lowered graph; nodes carry `meta["val"]`.
-        lowered: names of calls, all of them `lowerable`.
+        lowered: names of calls to compute in bfloat16, all of them `lowerable`.
+        quantised: names of calls to compute with 8-bit integers, see `kernels.int8.supports`; their operands
+            and results stay in float32, or in bfloat16 if they are in `lowered`.
     """
-    return lazy_module(module, _Copy(module.graph, frozenset(lowered)).made())
+    return lazy_module(module, _Copy(module.graph, frozenset(lowered), frozenset(quantised)).made())
 
 
 class _Copy:
@@ -116,10 +122,11 @@ class _Copy:
     Args:
         graph: the old graph.
         lowered: names of the calls to lower.
+        quantised: names of the calls to compute with 8-bit integers.
     """
 
-    def __init__(self, graph: fx.Graph, lowered: frozenset[str]) -> None:
-        self._old, self._lowered = graph, lowered
+    def __init__(self, graph: fx.Graph, lowered: frozenset[str], quantised: frozenset[str]) -> None:
+        self._old, self._lowered, self._quantised = graph, lowered, quantised
         self._new = fx.Graph()
         self._high: dict[fx.Node, fx.Node] = {}  # as it was
         self._low: dict[fx.Node, fx.Node] = {}  # in bfloat16
@@ -136,7 +143,9 @@ class _Copy:
                 if tensor_of(node) is not None and not _is_float32(node):
                     self._high[node] = call  # the indices of a max pool
             else:
-                self._high[node] = self._new.node_copy(node, self._as_it_was)
+                call = self._high[node] = self._new.node_copy(node, self._as_it_was)
+            if node.name in self._quantised:
+                call.meta[REQUESTED] = INT8
         return self._new
 
     def _value(self, value: torch.Tensor) -> torch.Tensor:
