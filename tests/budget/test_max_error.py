@@ -16,9 +16,10 @@ import torchrlopt
 from tests.budget.models import block, images, uneven
 from torchrlopt.compile import within_budget
 from torchrlopt.errors import BudgetError, OptionsError
+from torchrlopt.executors.eager.kernels.indirect import has_int8
 from torchrlopt.executors.registry import available
 from torchrlopt.judge.budget import rms, top1
-from torchrlopt.precision.assignment import Times
+from torchrlopt.precision.state import Times
 
 Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
 OPTIONS: Any = {"executor": "eager", "measure": False, "cache": False, "on_error": "raise"}
@@ -31,10 +32,13 @@ def _units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(within_budget, "measured_times", twice_as_fast)
 
 
-def twice_as_fast(calls: Sequence[torch.fx.Node], *_: Any) -> Times:
-    """Every call takes half the time in bfloat16, and much longer than a conversion."""
+def twice_as_fast(
+    calls: Sequence[torch.fx.Node], high: Any, low: Any, integers: Any, quantisable: Any, inputs: Any
+) -> Times:
+    """Every call takes half the time in bfloat16, a fourth with integers, and longer than a conversion."""
     names = [each.name for each in calls]
-    return Times(dict.fromkeys(names, 200.0), dict.fromkeys(names, 100.0))
+    times = dict.fromkeys(names, 200.0), dict.fromkeys(names, 100.0)
+    return Times(*times, quantised={each.name: 50.0 for each in quantisable})
 
 
 def error_of(fast: nn.Module, model: nn.Module, inputs: Sequence[torch.Tensor]) -> float:
@@ -50,7 +54,7 @@ def test_the_error_is_within_the_budget_and_reported(make: Callable[[], Made], b
     fast = torchrlopt.optimise(model, inputs, max_error=budget, **OPTIONS)
     (record,) = fast.report.precision
     assert record.error is not None, record.reason
-    assert record.lowered
+    assert record.lowered or record.quantised
     found = error_of(fast, model, inputs)
     assert 1e-5 < found <= budget, "something is rounded, within the budget"
     assert found == pytest.approx(record.error, rel=0.05)
@@ -313,3 +317,17 @@ def test_a_choice_is_stored_and_measured_again(monkeypatch: pytest.MonkeyPatch) 
         model[0].norms[1].weight.mul_(20)
     fast = torchrlopt.optimise(model, inputs, **options)
     assert error_of(fast, model, inputs) <= 2e-3
+
+
+@pytest.mark.skipif(not has_int8(torch.float32), reason="the processor does not multiply 8-bit integers")
+@pytest.mark.parametrize("make", [block, images])
+def test_large_budgets_are_used_for_integers(make: Callable[[], Made], tmp_path: Path) -> None:
+    model, inputs = make()
+    fast = torchrlopt.optimise(model, inputs, max_error=5e-2, **OPTIONS)
+    (record,) = fast.report.precision
+    assert record.quantised
+    assert "8-bit integers" in record.rows()[0][1]
+    assert 1e-3 < error_of(fast, model, inputs) <= 5e-2
+    torchrlopt.save(fast, tmp_path / "model.rlopt")
+    loaded = torchrlopt.load(tmp_path / "model.rlopt")
+    assert error_of(loaded, model, inputs) == pytest.approx(record.error, rel=0.01)

@@ -19,8 +19,9 @@ from torchrlopt.executors.precision.retyped import CONTRACTIONS, lowerable, owne
 from torchrlopt.executors.weights.static_part import static_nodes
 from torchrlopt.judge.budget import rms
 from torchrlopt.options import LoweringOptions
-from torchrlopt.precision.assignment import Assignment, Times
+from torchrlopt.precision.assignment import Assignment
 from torchrlopt.precision.sensitivity import Sensitivities, sensitivities
+from torchrlopt.precision.state import Times
 from torchrlopt.torch_private.modes import without_dispatch_modes
 
 Made = tuple[nn.Module, tuple[torch.Tensor, ...]]

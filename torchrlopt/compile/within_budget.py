@@ -24,11 +24,12 @@ from torchrlopt.errors import RlOptError, UnsupportedError
 from torchrlopt.executor_table import BASELINE
 from torchrlopt.executors import registry
 from torchrlopt.executors.eager.executor import EagerCallable, assemble
+from torchrlopt.executors.eager.kernels import int8
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.precision.retyped import ATTENTIONS, CONTRACTIONS, lowerable, retyped
 from torchrlopt.executors.precision.rungs import bfloat16_speedup, has_bfloat16
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.executors.weights.static_part import static_inputs
+from torchrlopt.executors.weights.static_part import static_inputs, static_nodes
 from torchrlopt.judge import right
 from torchrlopt.judge.budget import METRICS, Budget
 from torchrlopt.judge.float64 import float64_reference
@@ -261,18 +262,19 @@ def lowered_as(
         records: of the earlier compilation, see `Report.precision`.
     """
     for record in records:
-        names = _names_in(lowerable(module.graph, static), record)
-        if names is not None:
-            return retyped(module, names), _budget(options.precision, record.max_error)
+        found = _names_in(lowerable(module.graph, static), record)
+        if found is not None:
+            return retyped(module, *found), _budget(options.precision, record.max_error)
     return module, None
 
 
-def _names_in(calls: Sequence[fx.Node], record: PrecisionRecord) -> list[str] | None:
-    """Names of the calls that an earlier compilation lowered; None if it was of another graph."""
+def _names_in(calls: Sequence[fx.Node], record: PrecisionRecord) -> tuple[list[str], list[str]] | None:
+    """Names of calls that an earlier compilation lowered, and quantised; None if it was of another graph."""
     known = {_place(at, each): each.name for at, each in enumerate(calls)}
-    if record.error is None or record.num_calls != len(known) or not known.keys() >= set(record.lowered):
+    chosen = {*record.lowered, *record.quantised}
+    if record.error is None or record.num_calls != len(known) or not known.keys() >= chosen:
         return None
-    return [known[place] for place in record.lowered]
+    return [known[place] for place in record.lowered], [known[place] for place in record.quantised]
 
 
 def _place(at: int, call: fx.Node) -> str:
@@ -307,11 +309,14 @@ class _Lowering:
         with without_dispatch_modes():
             self._module = lower_captured(model, captured)
         self.calls = lowerable(self._module.graph, self._static)
+        fixed = static_nodes(self._module.graph, self._static)
+        self._quantisable = [each for each in self.calls if int8.supports(each, fixed)]
 
-    def built(self, lowered: Collection[str]) -> EagerCallable:
-        """Build the graph with these calls in bfloat16."""
+    def built(self, lowered: Collection[str], quantised: Collection[str] = ()) -> EagerCallable:
+        """Build the graph with these calls in bfloat16, or computed with 8-bit integers."""
         with without_dispatch_modes():
-            return assemble(retyped(self._module, lowered), self._static, self._options.lowering)
+            module = retyped(self._module, lowered, quantised)
+            return assemble(module, self._static, self._options.lowering)
 
     @functools.cached_property
     def whole(self) -> EagerCallable:
@@ -323,8 +328,19 @@ class _Lowering:
         """What may be chosen, with its measured times and sensitivities."""
         seed = self._options.search.seed
         with without_dispatch_modes():
-            found = sensitivities(self._module, self.inputs, self._static, self.calls, _DIRECTIONS, seed)
-        return Assignment(self.calls, found, measured_times(self.calls, self._exact, self.whole, self.inputs))
+            found = sensitivities(
+                self._module,
+                self.inputs,
+                self._static,
+                self.calls,
+                _DIRECTIONS,
+                seed,
+                self._quantisable,
+            )
+        low, quantised = [each.name for each in self.calls], [each.name for each in self._quantisable]
+        integers = self.built(low, quantised) if quantised else None
+        times = measured_times(self.calls, self._exact, self.whole, integers, self._quantisable, self.inputs)
+        return Assignment(self.calls, found, times)
 
     def as_stored(self, record: PrecisionRecord, reference: Sequence[Any]) -> WithinBudget | None:
         """Build a choice of an earlier process; None if it is of another graph or has too large an error."""
@@ -332,33 +348,38 @@ class _Lowering:
         if names is None:
             return None
         budget = _budget(self._options.precision, record.max_error)
-        run = self.built(names)
+        run = self.built(*names)
         error = budget.error(right.run(run, self.inputs, "lower precision"), reference)
         if error > budget.max_error:
             return None
         record = dataclasses.replace(record, error=error)
-        return WithinBudget(run, budget, record, _Narrow(self, budget, names))
+        return WithinBudget(run, budget, record, _Narrow(self, budget, *names))
 
     def fitted(self, measured: _Measured, record: PrecisionRecord) -> WithinBudget:
         """Find a choice that keeps the budget; at most `_MOST_TRIES` are built."""
         budget, assignment, reason = measured.budget, self.assignment, ""
-        target = _first_target(budget, record.error_of_all or 0.0, assignment.of_all().error)
+        of_all = assignment.of_all()
+        target = _first_target(budget, record.error_of_all or 0.0, of_all.error)
         curve = tuple(_rung(assignment.within(_MARGIN * budget.max_error * factor)) for factor in _CURVE)
         record = dataclasses.replace(record, curve=curve)
         for _ in range(_MOST_TRIES):
             choice = assignment.within(target)
-            if not choice.lowered:
+            if not (choice.lowered or choice.quantised):
                 reason = "nothing that saves time fits into the budget"
                 break
-            run = self.whole if len(choice.lowered) == len(self.calls) else self.built(choice.lowered)
+            run = self.whole if choice == of_all else self.built(choice.lowered, choice.quantised)
             error = budget.error(right.run(run, self.inputs, "lower precision"), measured.reference)
             logger.debug("%d calls in bfloat16: error %.3g", len(choice.lowered), error)
             if error <= budget.max_error:
-                calls = enumerate(self.calls)
-                lowered = tuple(_place(at, each) for at, each in calls if each.name in choice.lowered)
-                groups = _groups(self.calls, assignment, choice)
-                record = dataclasses.replace(record, error=error, lowered=lowered, operators=groups)
-                return WithinBudget(run, budget, record, _Narrow(self, budget, choice.lowered))
+                record = dataclasses.replace(
+                    record,
+                    error=error,
+                    lowered=_places(self.calls, choice.lowered),
+                    quantised=_places(self.calls, choice.quantised),
+                    operators=_groups(assignment, choice),
+                )
+                narrow = _Narrow(self, budget, choice.lowered, choice.quantised)
+                return WithinBudget(run, budget, record, narrow)
             reason = f"the error was {error:.3g} where {choice.error:.3g} was predicted"
             target = min(target, choice.error) * _MARGIN * budget.max_error / error
         return WithinBudget(None, None, dataclasses.replace(record, reason=reason))
@@ -372,12 +393,13 @@ def _first_target(budget: Budget, of_all: float, predicted: float) -> float:
         of_all: measured error of everything in bfloat16.
         predicted: the same as predicted.
     """
-    if of_all <= budget.max_error:
-        return math.inf
+    if of_all == 0:
+        return predicted
     scale = predicted / of_all
     if budget.name == "rms":
         scale = min(max(scale, 1 / _MOST_CORRECTED), _MOST_CORRECTED)
-    return _MARGIN * budget.max_error * scale
+    target = _MARGIN * budget.max_error * scale
+    return max(target, predicted) if of_all <= budget.max_error else target
 
 
 class _Narrow:
@@ -386,40 +408,50 @@ class _Narrow:
     Args:
         this: the graph.
         budget: of the error.
-        lowered: names of the calls that are lowered now.
+        lowered, quantised: names of the calls that are, now.
     """
 
-    def __init__(self, this: _Lowering, budget: Budget, lowered: Collection[str]) -> None:
-        self._this, self._budget, self._lowered = this, budget, lowered
+    def __init__(
+        self, this: _Lowering, budget: Budget, lowered: Collection[str], quantised: Collection[str]
+    ) -> None:
+        self._this, self._budget = this, budget
+        self._lowered, self._quantised = lowered, quantised
 
     def __call__(self, error: float) -> Lowered | None:
         """Build the choice that is predicted to keep the budget where the present one had this error."""
         assignment = self._this.assignment
-        predicted = assignment.of(self._lowered).error
+        predicted = assignment.of(self._lowered, self._quantised).error
         choice = assignment.within(predicted * _MARGIN * self._budget.max_error / error)
-        self._lowered = choice.lowered
-        return self._this.built(choice.lowered) if choice.lowered else None
+        self._lowered, self._quantised = choice.lowered, choice.quantised
+        if not (choice.lowered or choice.quantised):
+            return None
+        return self._this.built(choice.lowered, choice.quantised)
 
 
 def _rung(choice: Choice) -> Rung:
-    return Rung(choice.error, choice.us, len(choice.lowered))
+    return Rung(choice.error, choice.us, len(choice.lowered), len(choice.quantised))
 
 
-def _groups(calls: Sequence[fx.Node], assignment: Assignment, choice: Choice) -> tuple[report.Lowered, ...]:
+def _places(calls: Sequence[fx.Node], names: Collection[str]) -> tuple[str, ...]:
+    return tuple(_place(at, each) for at, each in enumerate(calls) if each.name in names)
+
+
+def _groups(assignment: Assignment, choice: Choice) -> tuple[report.Lowered, ...]:
     """What lower precision did to each operator that takes time."""
-    parts: dict[str, list[tuple[bool, float, float]]] = collections.defaultdict(list)
-    for call in calls:
-        if call in assignment.items:
-            is_low = call.name in choice.lowered
-            parts[_operator(call)].append((is_low, *assignment.effect_of(call, choice.lowered)))
-    found = [
-        report.Lowered(
-            operator,
-            sum(is_low for is_low, _, _ in each),
-            len(each),
-            sum(saved for is_low, saved, _ in each if is_low),
-            math.sqrt(sum(error for _, _, error in each)),
+    parts: dict[str, list[fx.Node]] = collections.defaultdict(list)
+    for call in assignment.items:
+        parts[_operator(call)].append(call)
+    found = []
+    for operator, calls in parts.items():
+        effects = [assignment.effect_of(call, choice) for call in calls]
+        found.append(
+            report.Lowered(
+                operator,
+                sum(call.name in choice.lowered and call.name not in choice.quantised for call in calls),
+                sum(call.name in choice.quantised for call in calls),
+                len(calls),
+                sum(saved for saved, _ in effects),
+                math.sqrt(sum(error for _, error in effects)),
+            )
         )
-        for operator, each in parts.items()
-    ]
     return tuple(sorted(found, key=lambda each: -each.saved_us))

@@ -8,47 +8,35 @@ still fits is lowered again, the most time per error first.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import heapq
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from torch import fx
 
-from torchrlopt.executors.lowering.fx_values import static_shape
 from torchrlopt.executors.precision.retyped import CONTRACTIONS, owner_of, passes_on
 from torchrlopt.precision.sensitivity import Sensitivities
+from torchrlopt.precision.state import Flip, Integers, State, Times, Values
 
-_CONVERTED_PER_US = 8_000.0
-"""Elements that one thread converts in a microsecond: a read of four bytes and a write of two, in cache."""
-
-_CONVERSION_US = 1.0
-"""Overhead of the call that converts."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Times:
-    """Time of each call, in microseconds.
-
-    Attributes:
-        high: in float32.
-        low: in bfloat16.
-    """
-
-    high: Mapping[str, float]
-    low: Mapping[str, float]
+_LEAST_US = 1e-9
+"""Less is no time saved: sums of the same times in another order differ by as much."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """Calls that compute in bfloat16, and what is predicted of them.
+    """Calls that compute in lower precision, and what is predicted of them.
 
     Attributes:
-        lowered: their names.
+        lowered: names of those in bfloat16.
+        quantised: names of those computed with 8-bit integers, in either type.
         error: of the outputs, relative.
         us: time of all calls that may be lowered, and of conversions, in microseconds.
     """
 
     lowered: frozenset[str]
+    quantised: frozenset[str]
     error: float
     us: float
 
@@ -65,62 +53,54 @@ class Assignment:
     def __init__(self, calls: Sequence[fx.Node], found: Sensitivities, times: Times) -> None:
         self._all = frozenset(calls)
         self._moves = [each for each in calls if passes_on(each)]
-        self._items = [each for each in calls if not passes_on(each)]
-        self._found, self._times = found, times
-        self._readers: dict[fx.Node, dict[fx.Node | None, float]] = {}  # None: a reader that stays exact
-        for item in self._items:
+        self.items = [each for each in calls if not passes_on(each)]
+        self.values = Values(found, times)
+        for item in self.items:
             for operand in item.all_input_nodes:
-                source = self._source_of(operand)
-                edges = self._readers.setdefault(source, {})
                 error = found.edges.get((operand.name, item.name))
                 if error is not None:
-                    edges[item] = edges.get(item, 0.0) + error
-        for source in {*self._readers, *self._items}:
+                    self.values.read(self._source_of(operand), item, error)
+        for source in dict.fromkeys((*self.values.readers, *self.items)):
             if self._has_exact_readers(source):
-                self._readers.setdefault(source, {})[None] = 0.0
-        self._us = {source: _conversion_us(source) for source in {*self._readers, *self._items}}
-        self._sources = {
-            item: {self._source_of(each) for each in item.all_input_nodes} & self._readers.keys()
-            for item in self._items
-        }
+                self.values.read(source, None, 0.0)
         self._regions = self._connected()
+        self._integers = [Integers(each) for each in self.items if each.name in times.quantised]
 
-    @property
-    def items(self) -> Collection[fx.Node]:
-        """The calls that are chosen; moves follow them."""
-        return self._items
-
-    def effect_of(self, item: fx.Node, lowered: Collection[str]) -> tuple[float, float]:
-        """Time that a call saves in bfloat16, and the squared error that it causes if these are lowered."""
-        name = item.name
-        saved = self._times.high.get(name, 0.0) - self._times.low.get(name, 0.0)
-        if name not in lowered:
-            return saved, 0.0
-        found = self._found
-        rounded = sum(
-            self._readers[source].get(item, 0.0)
-            for source in self._sources[item]
-            if source.name not in lowered
-        )
-        return saved, found.weights.get(name, 0.0) + found.results.get(name, 0.0) + rounded
+    def effect_of(self, item: fx.Node, choice: Choice) -> tuple[float, float]:
+        """Time that a choice saves in a call, and the squared error that the call causes."""
+        name, values = item.name, self.values
+        high_us, _ = values.of_item(item, is_low=False)
+        us, error = values.of_item(item, name in choice.lowered, name in choice.quantised)
+        if name in choice.lowered:
+            error += values.found.results.get(name, 0.0)
+            read = (each for each in values.sources.get(item, ()) if each.name not in choice.lowered)
+            error += sum(values.readers[each][item] for each in read)
+        return high_us - us, error
 
     def of_all(self) -> Choice:
-        """Everything lowered."""
-        return self._choice(set(self._items))
+        """Everything in bfloat16."""
+        return self._choice(State(self.values, self.items, self.items))
 
-    def of(self, lowered: Collection[str]) -> Choice:
-        """These calls lowered, by name."""
-        return self._choice({each for each in self._items if each.name in lowered})
+    def of(self, lowered: Collection[str], quantised: Collection[str]) -> Choice:
+        """These calls in bfloat16 or computed with integers, by name."""
+        low: list[Flip] = [each for each in self.items if each.name in lowered]
+        integers = [Integers(each) for each in self.items if each.name in quantised]
+        return self._choice(State(self.values, self.items, [*low, *integers]))
 
     def of_none(self) -> Choice:
-        """Nothing lowered."""
-        return self._choice(set())
+        """Everything in float32."""
+        return self._choice(State(self.values, self.items, ()))
 
     def within(self, budget: float) -> Choice:
         """Return the fastest choice found whose predicted error is at most `budget`."""
-        contractions = {each for each in self._items if each.target in CONTRACTIONS}
-        starts = (set(self._items), contractions)
-        found = [self._choice(self._fitted(set(start), budget * budget)) for start in starts]
+        contractions = [each for each in self.items if each.target in CONTRACTIONS]
+        starts: list[list[Flip]] = [[*self.items], [*contractions], []]
+        found = []
+        for start in starts if self._integers else starts[:2]:
+            state = State(self.values, self.items, [*start, *self._integers])
+            self._raise(state, budget * budget)
+            self._fill(state, budget * budget)
+            found.append(self._choice(state))
         return min((self.of_none(), *found), key=lambda each: each.us)
 
     # ---- graph
@@ -141,83 +121,65 @@ class Assignment:
                 return True
         return False
 
-    def _connected(self) -> list[set[fx.Node]]:
+    def _connected(self) -> list[list[fx.Node]]:
         """Items that are no contractions, in groups that exchange values without one in between."""
-        group: dict[fx.Node, set[fx.Node]] = {}
-        for item in self._items:
+        group: dict[fx.Node, list[fx.Node]] = {}
+        for item in self.items:
             if item.target in CONTRACTIONS:
                 continue
-            joined = {item}
-            for source in self._sources[item]:
-                joined |= group.get(source, set())
-            for each in joined:
-                group[each] = joined
+            joined = [item]
+            for source in self.values.sources.get(item, ()):
+                if source in group and group[source] is not joined:
+                    joined = group[source] + joined
+                    group.update(dict.fromkeys(joined, joined))
+            group[item] = joined
         return list({id(each): each for each in group.values()}.values())
 
-    # ---- time and error
+    # ---- search
 
-    def _of_item(self, item: fx.Node, lowered: Collection[fx.Node]) -> tuple[float, float]:
-        if item not in lowered:
-            return self._times.high.get(item.name, 0.0), 0.0
-        return self._times.low.get(item.name, 0.0), self._found.weights.get(item.name, 0.0)
+    def _raise(self, state: State, limit: float) -> None:
+        """Make items exact, singly or by regions, in the order of error saved per time lost."""
+        changes: list[Flip] = [*self.items, *self._integers]
+        moves: list[Sequence[Flip]] = [[each] for each in changes]
+        moves += self._regions
 
-    def _of_value(self, source: fx.Node, lowered: Collection[fx.Node]) -> tuple[float, float]:
-        """Time of converting a value, and the error of rounding it."""
-        readers = self._readers.get(source, {})
-        low = [each for each in readers if each is not None and each in lowered]
-        if source in lowered:
-            is_converted = len(low) < len(readers)
-            return is_converted * self._us[source], self._found.results.get(source.name, 0.0)
-        return bool(low) * self._us.get(source, 0.0), sum(readers[each] for each in low)
+        def priced(move: Sequence[Flip]) -> float | None:
+            us, error = state.change([each for each in move if each in state.low])
+            return _price(us, -error) if error < 0 else None
 
-    def _totals(self, lowered: Collection[fx.Node]) -> tuple[float, float]:
-        parts = [self._of_item(each, lowered) for each in self._items]
-        parts += [self._of_value(each, lowered) for each in {*self._readers, *self._items}]
-        return sum(us for us, _ in parts), sum(error for _, error in parts)
+        queue = _Queue(moves, priced)
+        while state.error > limit:
+            move = queue.pop()
+            if move is None:
+                state.flip(list(state.low))
+                return
+            queue.renew(state.flip([each for each in move if each in state.low]))
 
-    def _change(self, flipped: Collection[fx.Node], lowered: set[fx.Node]) -> tuple[float, float]:
-        """What changes in time and squared error if these items change their types."""
-        values = {*flipped}.union(*(self._sources[each] for each in flipped))
-        after = lowered.symmetric_difference(flipped)
-        us = error = 0.0
-        for sign, state in ((-1, lowered), (1, after)):
-            for parts in (
-                *(self._of_item(each, state) for each in flipped),
-                *(self._of_value(each, state) for each in values),
-            ):
-                us, error = us + sign * parts[0], error + sign * parts[1]
-        return us, error
-
-    def _fitted(self, lowered: set[fx.Node], limit: float) -> set[fx.Node]:
-        error = self._totals(lowered)[1]
-        while error > limit and lowered:
-            moves = [[each] for each in self._items if each in lowered]
-            moves += [one for group in self._regions if (one := [each for each in group if each in lowered])]
-            changes = [(move, *self._change(move, lowered)) for move in moves]
-            saving = [each for each in changes if each[2] < 0]
-            if not saving:
-                return set()
-            move, _, saved = min(saving, key=lambda each: _price(each[1], -each[2]))
-            lowered.symmetric_difference_update(move)
-            error += saved
-        return self._filled(lowered, limit)
-
-    def _filled(self, lowered: set[fx.Node], limit: float) -> set[fx.Node]:
+    def _fill(self, state: State, limit: float) -> None:
         """Change single items as long as that saves time within the limit."""
-        error = self._totals(lowered)[1]
-        while True:
-            changes = [([each], *self._change([each], lowered)) for each in self._items]
-            fitting = [each for each in changes if each[1] < 0 and error + each[2] <= limit]
-            if not fitting:
-                return lowered
-            move, _, added = min(fitting, key=lambda each: each[1] / max(each[2], 1e-30))
-            lowered.symmetric_difference_update(move)
-            error += added
+        waiting: list[Flip] = []  # do not fit until others have saved some error
 
-    def _choice(self, lowered: set[fx.Node]) -> Choice:
-        us, error = self._totals(lowered)
-        names = {each.name for each in lowered} | set(self._moved(lowered))
-        return Choice(frozenset(names), math.sqrt(max(error, 0.0)), us)
+        def priced(move: Sequence[Flip]) -> float | None:
+            us, error = state.change(move)
+            return us / max(error, 1e-30) if us < -_LEAST_US else None
+
+        changes: list[Flip] = [*self.items, *self._integers]
+        queue = _Queue([[each] for each in changes], priced)
+        while (move := queue.pop()) is not None:
+            error = state.change(move)[1]
+            if state.error + error > limit:
+                waiting += move
+                continue
+            stale = state.flip(move)
+            if error < 0:
+                stale, waiting = {*stale, *waiting}, []
+            queue.renew(stale)
+
+    def _choice(self, state: State) -> Choice:
+        low = [each for each in state.low if not isinstance(each, Integers)]
+        names = {each.name for each in low} | set(self._moved(low))
+        quantised = {each.item.name for each in state.low if isinstance(each, Integers)}
+        return Choice(frozenset(names), frozenset(quantised), math.sqrt(max(state.error, 0.0)), state.us)
 
     def _moved(self, lowered: Collection[fx.Node]) -> Iterable[str]:
         """Views and copies of values move what their readers read: one conversion serves all of them."""
@@ -230,6 +192,50 @@ class Assignment:
                 yield move.name
 
 
+class _Queue:
+    """Moves by price, the lowest first; those whose prices have changed are priced again.
+
+    Args:
+        moves: lists of changes.
+        priced: the price of a move; None if it is not worth making.
+    """
+
+    def __init__(
+        self, moves: Sequence[Sequence[Flip]], priced: Callable[[Sequence[Flip]], float | None]
+    ) -> None:
+        self._moves, self._priced = moves, priced
+        self._of_item: dict[Flip, list[int]] = collections.defaultdict(list)
+        for number, move in enumerate(moves):
+            for item in move:
+                self._of_item[item].append(number)
+        self._prices: dict[int, float] = {}
+        self._heap: list[tuple[float, int]] = []
+        for number in range(len(moves)):
+            self._price(number)
+
+    def _price(self, number: int) -> None:
+        price = self._priced(self._moves[number])
+        if price is None:
+            self._prices.pop(number, None)
+        elif self._prices.get(number) != price:
+            self._prices[number] = price
+            heapq.heappush(self._heap, (price, number))
+
+    def pop(self) -> Sequence[Flip] | None:
+        """Remove the best move, and return it; None if there is none."""
+        while self._heap:
+            price, number = heapq.heappop(self._heap)
+            if self._prices.get(number) == price:
+                del self._prices[number]
+                return self._moves[number]
+        return None
+
+    def renew(self, items: Iterable[Flip]) -> None:
+        """Price the moves of these changes again."""
+        for number in sorted({number for item in items for number in self._of_item.get(item, ())}):
+            self._price(number)
+
+
 def _readers_of(node: fx.Node) -> list[fx.Node]:
     found = []
     for reader in node.users:
@@ -240,12 +246,3 @@ def _readers_of(node: fx.Node) -> list[fx.Node]:
 def _price(us: float, saved: float) -> float:
     """Time lost for an error saved; what even saves time comes first."""
     return us / saved if us > 0 else us * saved
-
-
-def _conversion_us(node: fx.Node) -> float:
-    shape = static_shape(node)
-    if shape is None:
-        value = node.meta.get("val")
-        first = value[0] if isinstance(value, tuple | list) and value else value
-        shape = tuple(int(dim) for dim in getattr(first, "shape", ()) if isinstance(dim, int))
-    return _CONVERSION_US + math.prod(shape) / _CONVERTED_PER_US

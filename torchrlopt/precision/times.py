@@ -7,9 +7,10 @@ memory, since only calls of a graph can be lowered, not parts of kernels.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch.utils.flop_counter import flop_registry
 
 from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.lowering.fx_values import ORIGIN, static_shape
-from torchrlopt.precision.assignment import Times
+from torchrlopt.precision.state import Times
 
 _ROUNDS = 5
 """Calls of each graph, of which each kernel's fastest counts."""
@@ -28,7 +29,12 @@ _FLOPS_PER_US, _BYTES_PER_US = 120e3, 50e3
 
 
 def measured_times(
-    calls: Sequence[fx.Node], high: EagerCallable, low: EagerCallable, inputs: Sequence[Any]
+    calls: Sequence[fx.Node],
+    high: EagerCallable,
+    low: EagerCallable,
+    integers: EagerCallable | None,
+    quantisable: Collection[fx.Node],
+    inputs: Sequence[Any],
 ) -> Times:
     """Time all calls.
 
@@ -36,10 +42,16 @@ def measured_times(
         calls: of the lowered graph.
         high: the graph in float32.
         low: the graph with all of these calls in bfloat16.
+        integers: the same with some of them computed with 8-bit integers; None if there are none.
+        quantisable: those.
         inputs: of both.
     """
     shares = {each: _work_us(each) for each in calls}
-    return Times(*(_of_calls(shares, each, inputs) for each in (high, low)))
+    times = Times(*(_of_calls(shares, each, inputs) for each in (high, low)))
+    if integers is None:
+        return times
+    found, names = _of_calls(shares, integers, inputs), [each.name for each in quantisable]
+    return dataclasses.replace(times, quantised={name: found.get(name, 0.0) for name in names})
 
 
 def _of_calls(

@@ -19,11 +19,13 @@ class Rung:
         error: of the outputs, relative.
         us: time of the calls that may be lowered, in microseconds.
         num_lowered: calls in bfloat16.
+        num_quantised: calls computed with 8-bit integers.
     """
 
     error: float
     us: float
     num_lowered: int
+    num_quantised: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Lowered:
     Attributes:
         operator: its name.
         num_lowered: calls in bfloat16.
+        num_quantised: calls computed with 8-bit integers.
         num_calls: calls that may be.
         saved_us: time that they save, in microseconds, without conversions.
         error: predicted error of the outputs that they cause, relative.
@@ -40,6 +43,7 @@ class Lowered:
 
     operator: str
     num_lowered: int
+    num_quantised: int
     num_calls: int
     saved_us: float
     error: float
@@ -55,6 +59,8 @@ class PrecisionRecord:
         error: measured against float64 on the example inputs; None if nothing was lowered.
         error_of_all: measured, if everything that may be is in bfloat16; None if that was not built.
         lowered: the calls in bfloat16, by their positions among those that may be lowered, and operators.
+        quantised: likewise, those computed with 8-bit integers; their results are in bfloat16 if they are in
+            `lowered`, too.
         num_calls: calls that may be lowered.
         operators: what lower precision did to each operator, the largest saving first.
         curve: what other budgets would buy.
@@ -66,6 +72,7 @@ class PrecisionRecord:
     error: float | None = None
     error_of_all: float | None = None
     lowered: tuple[str, ...] = ()
+    quantised: tuple[str, ...] = ()
     num_calls: int = 0
     operators: tuple[Lowered, ...] = ()
     curve: tuple[Rung, ...] = ()
@@ -75,7 +82,7 @@ class PrecisionRecord:
     def from_dict(cls, given: Mapping[str, Any]) -> PrecisionRecord:
         """Make a record from its JSON."""
         fields = dict(given)
-        fields["lowered"] = tuple(fields["lowered"])
+        fields |= {name: tuple(fields[name]) for name in ("lowered", "quantised")}
         fields["operators"] = tuple(Lowered(**each) for each in fields["operators"])
         fields["curve"] = tuple(Rung(**each) for each in fields["curve"])
         return cls(**fields)
@@ -91,17 +98,15 @@ class PrecisionRecord:
         if self.error is None:
             return [("precision", f"{budget}: exact, {self.reason}")]
         used = f"{self.error:.2e} used ({self.error / self.max_error:.0%})"
-        what = f"{len(self.lowered)} of {self.num_calls} calls in bfloat16"
+        integers = f", {len(self.quantised)} with 8-bit integers" if self.quantised else ""
+        what = f"{len(self.lowered)} of {self.num_calls} calls in bfloat16{integers}"
         rows = [("precision", f"{budget}, {used}, {what}")]
         most = sorted(self.operators, key=lambda each: -each.saved_us)[:_SHOWN]
-        counts = [f"{each.operator} {each.num_lowered} of {each.num_calls}" for each in most]
-        if counts:
-            rows.append(("  in bfloat16", ", ".join(counts)))
-        rows += [
-            (
-                "  other budgets",
-                f"{each.error:.1e}: {each.us / 1e3:.2f} ms, {each.num_lowered} calls (predicted)",
-            )
-            for each in self.curve
+        counts = [
+            f"{each.num_lowered + each.num_quantised} of {each.num_calls} {each.operator}" for each in most
         ]
+        if counts:
+            rows.append(("  lowered", ", ".join(counts)))
+        for each in self.curve:
+            rows.append(("  other budgets", f"{each.error:.1e}: {each.us / 1e3:.2f} ms (predicted)"))
         return rows
