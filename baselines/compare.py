@@ -180,9 +180,11 @@ def note(results: Results, row: Row) -> None:
         add("call, minimum", min(times_ms), "ms", round=number)
     add("peak memory", row.peak_mb, "MB")
     add("first call", row.first_call_s, "s", note=row.kept)
-    for metric, value in (("error", row.max_error), ("rms error", row.rms_error), ("figure", row.figure)):
+    for metric, value in (("error", row.max_error), ("rms error", row.rms_error)):
         if value is not None:
             add(metric, value, "")
+    if row.figure is not None:
+        add("figure", *row.figure)
     for name, launches, us, busy_us in row.kernels:
         for metric, value, unit in (
             ("launches", launches, ""),

@@ -11,22 +11,30 @@ import torch
 from baselines.models import build, samples
 from baselines.peers.case import Case
 from baselines.peers.peer import Peer
+from baselines.trained import table as tasks
 
-#: Calls to calibrate with; NNCF's default is 300 images, of data that are more varied than random numbers.
+# Calls to calibrate with. NNCF's default is 300, of data that are more varied than random numbers.
 _NUM_SAMPLES = 16
 
 
 def build_case(case: Case) -> tuple[Any, tuple[Any, ...]]:
     """The module and its inputs in the dtype of the case."""
     torch.set_num_threads(case.threads)
-    model, inputs = build(case.model, case.batch)
+    if case.model in tasks.NAMES:
+        task = tasks.trained(case.model)
+        model, inputs = task.model, task.inputs
+    else:
+        model, inputs = build(case.model, case.batch)
     dtype = getattr(torch, case.dtype)
     return model.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
 
 
 def calibration(case: Case) -> list[tuple[Any, ...]]:
     """Inputs to find the ranges of activations with; those of the timed calls come first."""
-    _, inputs = build_case(case)
+    if case.model in tasks.NAMES:
+        task = tasks.trained(case.model)
+        return [task.inputs, *task.others]
+    _, inputs = build(case.model, case.batch)
     return [inputs, *samples(case.model, case.batch, _NUM_SAMPLES - 1)]
 
 
