@@ -52,7 +52,7 @@ def main(
     Peers run as in baselines.compare. Their errors are against float64 on the same inputs: root mean squares,
     relative to the output's, of the worst output. A result of torchrlopt beyond its budget counts as wrong.
     PyTorch's autocast and torchao's int8 on inductor have frozen weights; OpenVINO's int8 is calibrated on 16
-    inputs.
+    inputs, the timed one among them.
 
     Models with trained weights have a figure of their task, on inputs that were held out: those of scikit-learn's
     digits and of the standard library's docstrings are trained first, once for each user, the others come with

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 pytest.importorskip("transformers", reason="the suite's transformers come from the transformers package")
 
@@ -17,6 +18,7 @@ from baselines.peers.measured import Row, Settings, measure_models, rms_error
 from baselines.peers.registry import installed_peers
 from baselines.shared.tables import of
 from tests.baselines.test_commands import rows, run
+from torchrlopt.executors.precision.rungs import has_bfloat16
 
 
 def measured(cases: list[Case], caches: Path) -> list[Row]:
@@ -43,6 +45,16 @@ def test_a_rounded_peer_may_be_wrong_up_to_its_budget(tmp_path: Path) -> None:
     assert free.rms_error is not None
     assert eager.rms_error < 1e-6 < 1e-4 < free.rms_error < 0.05
     assert bound.reason == f"wrong result: error {free.rms_error:.1e} by root mean squares, limit 1.0e-04"
+
+
+@pytest.mark.nightly
+def test_torchrlopt_keeps_its_budget(tmp_path: Path) -> None:
+    options = {"executor": "eager", "weights": "check", "searcher": "agent", "max_error": "1e-2"}
+    found = measured([case("eager"), case("torchrlopt", **options)], tmp_path)[1]
+    assert found.reason == ""
+    assert found.rms_error is not None
+    assert found.rms_error <= 1e-2
+    assert (found.rms_error > 1e-4) == has_bfloat16(torch.device("cpu"))
 
 
 @pytest.mark.nightly
