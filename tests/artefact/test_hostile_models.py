@@ -59,6 +59,11 @@ PACKED = (*RUN, "values", 4, "packed")
         ((*RUN, "outputs"), [{"v": 10**9}], "reads a value"),
         ((*GRAPH, "packed", "watched"), [7], "what must be finite is no input"),
         ((*GRAPH, "results"), {"list": [{"tensor": 9}]}, "a description of a call is malformed"),
+        ((*GRAPH, "results"), {"named": [["def", {"tensor": 0}]]}, "names of a tuple are no names"),
+        ((*GRAPH, "results"), {"named": [["_make", {"tensor": 0}]]}, "names of a tuple are no names"),
+        ((*GRAPH, "results"), {"named": [["a b", {"tensor": 0}]]}, "names of a tuple are no names"),
+        ((*GRAPH, "results"), {"named": [["ﬁ", {"tensor": 0}], ["fi", {"tensor": 1}]]}, "are no names"),
+        ((*GRAPH, "results"), {"named": [[0, {"tensor": 0}]]}, "names of a tuple are no texts"),
         ((*GRAPH, "arguments", "tensors", 0, "shape"), [-1], "no type, sizes and strides"),
         ((*GRAPH, "arguments", "positional"), [1], "names of parameters are no texts"),
         (("tensors", 0, "shape"), [2**40, 2**40], "other bytes than its type and sizes say"),
@@ -148,6 +153,17 @@ ONES = torch.ones(2, 8, 4, 4)
         ),
         ("aten._weight_norm_interface.default", (ONES, torch.ones(1))),
         ("aten.native_group_norm.default", (ONES, None, None, 2, 8, 10**6, 2, 1e-5)),
+        *(
+            ("aten._embedding_bag.default", (ONES[0, 0], torch.tensor([1, 2]), *others))
+            for others in [
+                (torch.tensor([0, 2, 1]),),
+                (torch.tensor([0, -5, 1]),),
+                (torch.tensor([1, 2]),),
+                (torch.tensor([0, 3]),),
+                (torch.tensor([], dtype=torch.int64),),
+                (torch.tensor([0, 1]), False, 0, False, None, True),
+            ]
+        ),
     ],
 )
 def test_operators_that_trust_their_caller_are_checked(name: str, args: tuple[Any, ...]) -> None:

@@ -11,7 +11,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -44,6 +44,11 @@ def assert_equal(found: Any, expected: Any) -> None:
             torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
         else:
             assert one == other
+
+
+def assert_close(found: Any, expected: Any) -> None:
+    for one, other in zip(tree_leaves(found), tree_leaves(expected), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
 def functions_of(loaded: SavedModel) -> list[str]:
@@ -204,6 +209,75 @@ def test_containers_constants_and_keywords(tmp_path: Path) -> None:
     with pytest.raises(AttributeError):
         found.nothing  # noqa: B018  # it raises
     assert_equal(loaded(call["pair"], mask=call["mask"], shift=shift, scale=2.0, mode="sum")[0].y, found.y)
+
+
+class Pair(NamedTuple):
+    count: torch.Tensor
+    rest: list[torch.Tensor]
+
+
+class Function(nn.Module):
+    """A function of a linear and of what a call passes.
+
+    Args:
+        function: takes the module, the result of its linear, and the further arguments.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.linear, self.bag = nn.Linear(8, 8), nn.EmbeddingBag(20, 8, mode="mean")
+
+    def forward(self, x: torch.Tensor, *more: torch.Tensor) -> Any:
+        return self.function(self, self.linear(x), *more)
+
+
+X = torch.tensor([[1.0, torch.inf, -torch.inf, torch.nan], [0.0, -0.0, 1e-40, 3.4e38]]).repeat(2, 2)
+FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "nan_to_num": (lambda m, y, x: y.sin() + x.nan_to_num() + torch.nan_to_num(x, 1.0, 2.0, -3.0), (X,)),
+    "bag of rows": (lambda m, y, ids: y + m.bag(ids), (torch.arange(20).view(4, 5),)),
+    "bag of a list": (
+        lambda m, y, ids, starts: y + m.bag(ids, starts),
+        (torch.arange(19), torch.tensor([0, 3, 3, 7])),
+    ),
+    "topk": (lambda m, y: y.topk(3), ()),
+    "a part of topk": (lambda m, y: y.gather(1, y.topk(2).indices), ()),
+    "sort": (lambda m, y: {"sorted": y.sort(descending=True)}, ()),
+    "max": (lambda m, y: (y.max(1), y.min(0)), ()),
+    "median": (lambda m, y: [y.median(1), y.kthvalue(2), y.round().mode(1)], ()),
+    "cummax": (lambda m, y: [y.cummax(1), y.cummin(0), y.aminmax(), y.logcumsumexp(1)], ()),
+    "a named tuple": (lambda m, y: Pair(y, [y.relu()]), ()),
+}
+
+
+def test_functions_in_another_process(tmp_path: Path) -> None:
+    """Results with names are tuples with the same names, unpacked, by position and as attributes."""
+    expected = {}
+    for name, (function, more) in FUNCTIONS.items():
+        model, args = Function(function).eval(), (torch.randn(4, 8), *more)
+        fast = saved(model, args, tmp_path / f"{name}.rlopt")
+        with torch.no_grad():
+            found = fast(*args)
+            assert_close(found, model(*args))
+        expected[name] = (args, tree_leaves(found))
+    torch.save(expected, tmp_path / "expected.pt")
+    code = (
+        "import sys, torch, torchrlopt\nfrom pathlib import Path\n"
+        "from torch.utils._pytree import tree_leaves\n"
+        "folder = Path(sys.argv[1])\n"
+        "for name, (args, expected) in torch.load(folder / 'expected.pt').items():\n"
+        "    found = torchrlopt.load(folder / f'{name}.rlopt')(*args)\n"
+        "    if name == 'topk':\n"
+        "        values, indices = found\n"
+        "        assert found.values is values is found[0] and found.indices is indices and len(found) == 2\n"
+        "    if name == 'a named tuple':\n"
+        "        assert found.count is found[0] and found.rest is found[1] and type(found.rest) is list\n"
+        "    for one, other in zip(tree_leaves(found), expected, strict=True):\n"
+        "        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)\n"
+        "    print(name)\n"
+    )
+    printed = subprocess.check_output([sys.executable, "-c", code, str(tmp_path)], text=True)
+    assert printed.split("\n") == [*FUNCTIONS, ""]
 
 
 @pytest.fixture(scope="module")

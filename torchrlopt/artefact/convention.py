@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -171,6 +172,9 @@ def result_of(value: Any, place: Callable[[torch.Tensor], Json]) -> Json:
     if type(value) in (list, tuple, torch.Size):
         kind = "list" if type(value) is list else "tuple"
         return {kind: [result_of(each, place) for each in value]}
+    names = getattr(type(value), "__match_args__", ()) if isinstance(value, tuple) else ()
+    if names and len(names) == len(value):  # a named tuple of Python, or of torch.return_types
+        return {"named": [[name, result_of(each, place)] for name, each in zip(names, value, strict=True)]}
     if type(value) is dict:
         _check_keys(value, "the result")
         return {"dict": [[key, result_of(each, place)] for key, each in value.items()]}
@@ -202,9 +206,12 @@ class _Constant(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """A list, a tuple or a dict, by its type and its keys; of another object, the keys and names of Nones."""
+    """A list, a tuple or a dict, by its type and its keys; of another object, the keys and names of Nones.
 
-    kind: str
+    The kind of a named tuple is a type that was made of its names.
+    """
+
+    kind: str | Callable[..., Any]
     keys: tuple[Any, ...]
     parts: tuple[Any, ...]
     empty: tuple[str, ...] = ()
@@ -234,9 +241,20 @@ def _tree(content: Json, kinds: Sequence[str], num_tensors: int, depth: int = 0)
         if kind in ("list", "tuple") and type(inner) is list:
             found = tuple(_tree(each, kinds, num_tensors, depth + 1) for each in inner)
             return _Parts(kind, tuple(range(len(found))), found)
-        if kind == "dict" and type(inner) is list:
-            return _Parts(kind, *_items(inner, kinds, num_tensors, depth))
+        if kind in ("dict", "named") and type(inner) is list:
+            keys, parts = _items(inner, kinds, num_tensors, depth)
+            return _Parts(kind if kind == "dict" else _named(keys), keys, parts)
     raise damaged("a description of a call is malformed", content)
+
+
+def _named(names: tuple[Any, ...]) -> Callable[..., Any]:
+    """A type of named tuples; Python refuses what is no name, and names that begin with `_`."""
+    if not all(type(name) is str for name in names):
+        raise damaged("names of a tuple are no texts", names)
+    try:
+        return namedtuple("Outputs", names)
+    except (ValueError, SyntaxError) as error:
+        raise damaged("names of a tuple are no names", error) from error
 
 
 def _items(
@@ -463,5 +481,7 @@ def _built(tree: Any, tensors: Sequence[Any]) -> Any:
         return parts
     if tree.kind == "tuple":
         return tuple(parts)
+    if callable(tree.kind):
+        return tree.kind(*parts)
     items = zip(tree.keys, parts, strict=True)
     return dict(items) if tree.kind == "dict" else Outputs(items, tree.empty)

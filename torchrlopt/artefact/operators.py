@@ -20,29 +20,29 @@ _ELEMENTWISE = (
     "bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min cos "
     "cosh div elu eq erf exp expm1 floor fmod ge gelu gt hardshrink hardsigmoid hardswish hardtanh "
     "isinf isnan isneginf isposinf le leaky_relu lerp log log10 log1p log2 logical_and logical_not "
-    "logical_or logical_xor lt maximum minimum mish mul ne neg pow reciprocal relu remainder round "
-    "rsqrt rsub sgn sigmoid sign silu sin sinh softplus softshrink sqrt square sub tan tanh threshold "
-    "masked_fill trunc where"
+    "logical_or logical_xor lt maximum minimum mish mul nan_to_num ne neg pow reciprocal relu "
+    "remainder round rsqrt rsub sgn sigmoid sign silu sin sinh softplus softshrink sqrt square sub "
+    "tan tanh threshold masked_fill trunc where"
 )
 _OTHERS = (
-    "_adaptive_avg_pool2d _adaptive_avg_pool3d _addmm_activation _fused_rms_norm _log_softmax "
-    "_native_batch_norm_legit_no_training _prelu_kernel _safe_softmax "
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d _addmm_activation _embedding_bag _fused_rms_norm "
+    "_log_softmax _native_batch_norm_legit_no_training _prelu_kernel _safe_softmax "
     "_scaled_dot_product_flash_attention_for_cpu _softmax _to_copy _unsafe_view _upsample_bicubic2d_aa "
     "_upsample_bilinear2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d "
-    "_upsample_nearest_exact3d _weight_norm_interface addmm alias amax amin any arange argmax argmin "
-    "as_strided avg_pool1d avg_pool2d avg_pool3d baddbmm bmm cat channel_shuffle chunk clone "
-    "constant_pad_nd contiguous convolution copy cumprod cumsum detach diagonal dot einsum embedding "
-    "empty_strided expand fill flip full full_like gather glu grid_sampler_2d grid_sampler_3d index "
-    "index_put index_select linalg_vector_norm linear log_sigmoid_forward logsumexp matmul max "
-    "max_pool1d max_pool2d_with_indices max_pool3d_with_indices mean min mm mv native_channel_shuffle "
-    "native_group_norm native_layer_norm new_full new_ones new_zeros ones ones_like permute "
-    "pixel_shuffle prod reflection_pad1d reflection_pad2d reflection_pad3d repeat repeat_interleave "
-    "replication_pad1d replication_pad2d replication_pad3d reshape roll scalar_tensor "
-    "scaled_dot_product_attention scatter scatter_add scatter_reduce select select_scatter slice "
-    "slice_scatter sort split split_with_sizes squeeze stack std sum t topk transpose tril triu unbind "
-    "unfold unsafe_split unsqueeze upsample_bicubic2d upsample_bilinear2d upsample_linear1d "
-    "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d var var_mean view "
-    "zeros zeros_like"
+    "_upsample_nearest_exact3d _weight_norm_interface addmm alias amax amin aminmax any arange argmax "
+    "argmin as_strided avg_pool1d avg_pool2d avg_pool3d baddbmm bmm cat channel_shuffle chunk clone "
+    "constant_pad_nd contiguous convolution copy cummax cummin cumprod cumsum detach diagonal dot "
+    "einsum embedding empty_strided expand fill flip full full_like gather glu grid_sampler_2d "
+    "grid_sampler_3d index index_put index_select kthvalue linalg_vector_norm linear "
+    "log_sigmoid_forward logcumsumexp logsumexp matmul max max_pool1d max_pool2d_with_indices "
+    "max_pool3d_with_indices mean median min mm mode mv native_channel_shuffle native_group_norm "
+    "native_layer_norm new_full new_ones new_zeros ones ones_like permute pixel_shuffle prod "
+    "reflection_pad1d reflection_pad2d reflection_pad3d repeat repeat_interleave replication_pad1d "
+    "replication_pad2d replication_pad3d reshape roll scalar_tensor scaled_dot_product_attention "
+    "scatter scatter_add scatter_reduce select select_scatter slice slice_scatter sort split "
+    "split_with_sizes squeeze stack std sum t topk transpose tril triu unbind unfold unsafe_split "
+    "unsqueeze upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d "
+    "upsample_nearest2d upsample_nearest3d upsample_trilinear3d var var_mean view zeros zeros_like"
 )
 
 NAMES = {
@@ -76,6 +76,25 @@ def _check_batch_norm(x: torch.Tensor, *others: Any) -> None:
         raise _do_not_fit(x, *(each for each in others[:4] if each is not None))
 
 
+def _check_bags(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> None:
+    is_list = weight.dim() == 2 and indices.dim() == offsets.dim() == 1 and offsets.numel() > 0
+    if not is_list or offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
+        raise _do_not_fit(weight, indices, offsets)
+    left = indices.numel() - int(offsets[-1])
+    if left < 0 or (include_last_offset and left):
+        raise _do_not_fit(weight, indices, offsets)
+
+
 def _check_group_norm(
     x: torch.Tensor, weight: Any, bias: Any, batch: int, channels: int, pixels: int, *others: Any
 ) -> None:
@@ -107,6 +126,7 @@ def _do_not_fit(*tensors: torch.Tensor) -> UnsupportedError:
 
 
 _CHECKS: dict[str, Callable[..., None]] = {
+    "_embedding_bag": _check_bags,
     "_convolution_transpose_pointwise": _check_transposed,
     "_scaled_dot_product_flash_attention_for_cpu": _check_attention,
     "convolve": _check_packed,
