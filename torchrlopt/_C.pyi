@@ -207,6 +207,7 @@ class Attributes:
     def add_keys(self, holder: dict[str, Any]) -> None: ...
     def are_unchanged(self) -> bool: ...
 
+KERNEL_ELEMENTS: tuple[str, ...]
 MOST_KERNEL_CHANNELS: int
 FEW_KERNEL_CHANNELS: int
 LEAST_KERNEL_CHANNELS: int

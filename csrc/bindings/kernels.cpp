@@ -20,10 +20,10 @@ py::object place_for(const PlainTensors& tensors, kernels::Call& call, const py:
     out = data;
     return made;
   }
-  const std::optional<View> whole = tensors.view(room.ptr());
+  const std::optional<View> whole = tensors.view_of_any(room.ptr());
   if (!whole) throw py::value_error("the room for a result is no image");
   out = whole->data +
-        kernels::write_into(call, whole->shape, first_channel) * kernels::bytes_of(tensors.element());
+        kernels::write_into(call, whole->shape, first_channel) * kernels::bytes_of(whole->shape.element);
   return room;
 }
 
@@ -32,8 +32,8 @@ py::object place_for(const PlainTensors& tensors, kernels::Call& call, const py:
 py::object run(const PlainTensors& tensors, const kernels::Instruction& given, const py::object& x,
                const py::object& packed = py::none(), const py::object& summand = py::none(),
                const py::object& room = py::none(), int64_t first_channel = 0) {
-  const std::optional<View> in = tensors.view(x.ptr());
-  const std::optional<View> other = summand.is_none() ? std::nullopt : tensors.view(summand.ptr());
+  const std::optional<View> in = tensors.view_of_any(x.ptr());
+  const std::optional<View> other = summand.is_none() ? std::nullopt : tensors.view_of_any(summand.ptr());
   if (!in || (!other && !summand.is_none())) return py::none();
   std::optional<kernels::Call> call = kernels::call_of(given, in->shape, other ? &other->shape : nullptr);
   if (!call) return py::none();
@@ -59,6 +59,13 @@ kernels::Element element_of(const std::string& dtype) {
   for (size_t i = 0; i < kernels::kElements.size(); ++i)
     if (dtype == kernels::kElements[i].name) return static_cast<kernels::Element>(i);
   throw py::value_error("there are no kernels of " + dtype);
+}
+
+/// Names of the dtypes, in the order of the enumeration.
+py::tuple elements() {
+  py::tuple names(kernels::kElements.size());
+  for (size_t i = 0; i < kernels::kElements.size(); ++i) names[i] = kernels::kElements[i].name;
+  return names;
 }
 
 /// Names of the dtypes that have kernels.
@@ -172,6 +179,7 @@ void bind_kernels(py::module_& m) {
       "kernel_has_int8", [](const std::string& dtype) { return kernels::has_int8(element_of(dtype)); },
       py::arg("dtype") = "float32",
       "Whether products and convolutions of such numbers can be computed with 8-bit integers.");
+  m.attr("KERNEL_ELEMENTS") = elements();
   m.attr("MOST_KERNEL_CHANNELS") = kernels::kMaxChannels;
   m.attr("MOST_KERNEL_STEP") = kernels::kMostStep;
   m.attr("MOST_KERNEL_AXES") = kernels::kMostAxes;

@@ -1,6 +1,7 @@
 // The numeric arguments of a kernel call, a tuple made by torchrlopt/executors/eager/kernels/indirect.py.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "bindings/bind.h"
@@ -43,6 +44,14 @@ class Numbers {
             integer(6), integer(7), integer(8), integer(9), integer(10)};
   }
 
+  /// The number of an element type; nothing if it is negative.
+  std::optional<kernels::Element> element(Py_ssize_t at) const {
+    const int64_t value = integer(at);
+    if (value >= static_cast<int64_t>(kernels::kElements.size()))
+      throw py::value_error("no such type of numbers");
+    return value < 0 ? std::nullopt : std::optional(static_cast<kernels::Element>(value));
+  }
+
   /// Three numbers, from `at` on.
   kernels::Epilogue epilogue(Py_ssize_t at) const {
     return {kind<kernels::Activation>(at, kernels::kNumActivations, "activation"), number(at + 1),
@@ -57,34 +66,44 @@ class Numbers {
 inline void read_numbers(const py::tuple& items, kernels::Instruction& into) {
   switch (into.operation) {
     case kernels::Operation::kConvolve: {
-      const Numbers given(items, 16);
+      const Numbers given(items, 18);
       into.window = given.window();
       into.groups = given.integer(11);
       into.method = kernels::method_of(given.integer(12));
       into.epilogue = given.epilogue(13);
+      into.types = {given.element(16), given.element(17)};
       return;
     }
     case kernels::Operation::kPool: {
-      const Numbers given(items, 13);
+      const Numbers given(items, 14);
       into.window = given.window();
       into.is_ceiled = given.integer(11) != 0;
       into.pool = given.kind<kernels::Pool>(12, kernels::kNumPools, "pool");
+      into.types.result = given.element(13);
       return;
     }
     case kernels::Operation::kLinear: {
-      const Numbers given(items, 5);
+      const Numbers given(items, 7);
       into.window.out_channels = given.integer(0);
       into.method = kernels::method_of(given.integer(1));
       into.epilogue = given.epilogue(2);
+      into.types = {given.element(5), given.element(6)};
       return;
     }
     case kernels::Operation::kPointwise: {
-      const Numbers given(items, 4);
+      const Numbers given(items, 5);
       into.pointwise = given.kind<kernels::Pointwise>(0, kernels::kNumPointwise, "pointwise operation");
       into.epilogue = given.epilogue(1);
+      into.types.result = given.element(4);
       return;
     }
-    case kernels::Operation::kRoom:
+    case kernels::Operation::kRoom: {
+      into.sizes = py::cast<std::vector<int64_t>>(items);
+      if (into.sizes.empty()) throw py::value_error("a room has a type of numbers");
+      into.types.result = Numbers(items, PyTuple_GET_SIZE(items.ptr())).element(0);
+      into.sizes.erase(into.sizes.begin());
+      return;
+    }
     case kernels::Operation::kView:
     case kernels::Operation::kSlice:
       into.sizes = py::cast<std::vector<int64_t>>(items);

@@ -20,7 +20,7 @@ struct View {
   char* data;
 };
 
-/// Reads plain CPU tensors of one dtype, and makes new ones.
+/// Reads plain CPU tensors of one dtype, or of any that has kernels, and makes new ones.
 class PlainTensors {
  public:
   /// `example` is such a tensor; ValueError if this PyTorch cannot be read, or there are no kernels for its
@@ -36,21 +36,34 @@ class PlainTensors {
     const py::module_ torch = py::module_::import("torch");
     empty_strided_ = torch.attr("empty_strided");
     get_num_threads_ = torch.attr("get_num_threads");
-    for (size_t i = 0; i < dtypes_.size(); ++i) dtypes_[i] = torch.attr(kernels::kElements[i].name);
+    for (size_t i = 0; i < dtypes_.size(); ++i) {
+      dtypes_[i] = torch.attr(kernels::kElements[i].name);
+      has_kernels_[i] = kernels::has_kernels(static_cast<kernels::Element>(i));
+    }
   }
 
   /// Nothing for anything but a plain tensor of this dtype.
   std::optional<View> view(PyObject* object) const { return view(object, element_); }
 
   std::optional<View> view(PyObject* object, kernels::Element element) const {
+    std::optional<View> found = view_of_any(object);
+    if (found && found->shape.element != element) return std::nullopt;
+    return found;
+  }
+
+  /// Of any dtype that has kernels here.
+  std::optional<View> view_of_any(PyObject* object) const {
     if (Py_TYPE(object) != reader_.type()) return std::nullopt;
     const std::optional<dlpack::Tensor> read = reader_.read(object);
-    if (!read || read->device.type != dlpack::kCpu || read->type != type_of(kernels::facts_of(element)) ||
-        read->rank < 1 || read->rank > static_cast<int32_t>(kernels::kMostAxes))
+    if (!read || read->device.type != dlpack::kCpu || read->rank < 1 ||
+        read->rank > static_cast<int32_t>(kernels::kMostAxes))
       return std::nullopt;
+    size_t element = 0;
+    while (element < has_kernels_.size() && read->type != type_of(kernels::kElements[element])) ++element;
+    if (element == has_kernels_.size() || !has_kernels_[element]) return std::nullopt;
     View found{};
     found.shape.rank = static_cast<size_t>(read->rank);
-    found.shape.element = element;
+    found.shape.element = static_cast<kernels::Element>(element);
     std::copy(read->sizes, read->sizes + read->rank, found.shape.sizes.begin());
     std::copy(read->strides, read->strides + read->rank, found.shape.strides.begin());
     found.data = read->first();
@@ -110,6 +123,7 @@ class PlainTensors {
   kernels::Element element_ = kernels::Element::kFloat32;
   py::object empty_strided_, get_num_threads_;
   std::array<py::object, kernels::kElements.size()> dtypes_;
+  std::array<bool, kernels::kElements.size()> has_kernels_{};
 };
 
 }  // namespace rlopt

@@ -37,7 +37,7 @@ class KernelSequence {
       PyObject* const input = PyTuple_GET_ITEM(inputs.ptr(), static_cast<Py_ssize_t>(i));
       const std::optional<View> view = i < is_packed_.size() && is_packed_[i]
                                            ? tensors_.view(input, kernels::Element::kFloat32)
-                                           : tensors_.view(input);
+                                           : tensors_.view_of_any(input);
       if (!view) return py::none();
       shapes.push_back(view->shape);
       memory.push_back(view->data);
@@ -90,7 +90,7 @@ class KernelSequence {
       : tensors_(tensors), is_packed_(static_cast<size_t>(std::max(num_inputs, 0)), false) {
     for (const kernels::Instruction& each : instructions)
       if (each.packed >= 0 && each.packed < num_inputs) is_packed_[at(each.packed)] = true;
-    sequence_ = kernels::Sequence(num_inputs, tensors.element(), std::move(instructions), std::move(outputs));
+    sequence_ = kernels::Sequence(num_inputs, std::move(instructions), std::move(outputs));
   }
 
   /// Reads `Instruction` of torchrlopt/executors/eager/sequences.py.

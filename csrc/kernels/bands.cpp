@@ -60,7 +60,7 @@ bool reads_all_of(const Convolution& first, const Convolution& behind) {
 
 Bands bands_of(const Convolution& first, const Convolution& behind, int num_threads) {
   if (!is_pixel_by_pixel(first) || !reads_all_of(first, behind)) return {};
-  const int64_t row = behind.row_stride * bytes_of(first.element);
+  const int64_t row = behind.row_stride * bytes_of(behind.in_element);
   if (row * behind.height < kLeast) return {};
   Bands found;
   // The same number of tiles for each thread, at least two, and tiles as small as allowed.
@@ -86,9 +86,8 @@ Offsets cut(Convolution& first, Convolution& behind, int64_t band, int64_t count
   behind.height = rows.last - rows.first;
   behind.out_height = out.last - out.first;
   behind.pad_y = rows.first - seen.first;  // negative if all rows lie below the image: none is read
-  const int64_t bytes = bytes_of(first.element);
-  return {rows.first * behind.width * first.pixel_stride * bytes,
-          out.first * behind.out_width * behind.out_pixel_stride * bytes};
+  return {rows.first * behind.width * first.pixel_stride * bytes_of(first.in_element),
+          out.first * behind.out_width * behind.out_pixel_stride * bytes_of(behind.out_element)};
 }
 
 }  // namespace rlopt::kernels

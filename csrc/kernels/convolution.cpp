@@ -246,6 +246,15 @@ Convolution of_one_row(const Convolution& given) {
 
 }  // namespace
 
+bool rounds_input(const Convolution& given) {
+  if (given.element != Element::kBfloat16 || given.method != Method::kSums) return false;
+  if (takes_any_strides(given)) return true;
+  const Convolution row = of_one_row(given);
+  return row.groups == 1 && row.num_taps() == 1 && row.images == 1 && row.out_height == 1 &&
+         row.width == row.out_width && row.pad_x == 0 && row.pad_y == 0 && row.height > 0 &&
+         (row.width == 1 || row.stride_x == 1);
+}
+
 bool Work::is_empty() const { return outputs_of(given, given.out_channels) == 0; }
 
 Work convolution_work(const Convolution& given, int num_threads) {
@@ -275,6 +284,14 @@ Work convolution_work(const Convolution& given, int num_threads) {
   if (takes_any_strides(given)) {
     work.kernel = ours.few_channels;
     work.scratch_of_thread = ours.few_channels_scratch(given);
+  } else if (given.in_element != given.element) {
+    // Some rows at a time, or all of them where threads share out channels, of which there are more, or rows
+    // are few.
+    constexpr int64_t kSlack = 16;  // for alignment to a cache line
+    const int64_t few = (kLeastTiles + 1) * ours.unit * work.num_threads;
+    const int64_t rows =
+        std::min(work.given.out_width, std::max({most_rounded(given), given.out_channels, few}));
+    work.scratch_of_thread = rows * num_steps(1, given.channels, given.element) + kSlack;
   }
   return work;
 }

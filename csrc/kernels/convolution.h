@@ -1,5 +1,6 @@
 // Convolutions, products, pools, channel shuffles and pointwise operators on channels_last images, in
-// float32, or in bfloat16 with float32 sums.
+// float32, or in bfloat16 with float32 sums. Results may be of the other type than what is multiplied, and so
+// may be some operands: nothing is rounded or widened in between.
 //
 // A dense convolution is a product whose left operand is never materialised: the pixels under the kernel are
 // read in place (indirect convolution; Dukhan 2019, arXiv:1907.02129). Windows of 3 x 3 may also use
@@ -74,7 +75,9 @@ struct Convolution {
   Method method;
   Activation activation;
   float low, high;
-  Element element;  // of input, summand and output
+  Element element;      // that is multiplied: the weight is packed for it
+  Element in_element;   // of the input: `element`, or float32 where `rounds_input`
+  Element out_element;  // of the output and the summand; the second operand of an image is of the first's
 
   int64_t num_taps() const { return kernel_height * kernel_width; }
 };
@@ -167,6 +170,10 @@ constexpr int64_t kFewChannels = 8;
 inline bool takes_any_strides(const Convolution& given) {
   return given.channels < kFewChannels && given.groups == 1 && given.num_taps() > 1;
 }
+
+/// Whether a kernel rounds float32 inputs to bfloat16 while it reads them: products, and windows that
+/// `takes_any_strides`.
+bool rounds_input(const Convolution& given);
 
 /// How a pool reduces the pixels under its window.
 enum class Pool : int {

@@ -70,6 +70,16 @@ inline int64_t num_steps(const Convolution& given) {
   return num_steps(given.num_taps(), given.channels / given.groups, given.element);
 }
 
+/// At most this many rows of a product are rounded to scratch at a time if threads share out rows: they stay
+/// in L2, and are many tiles.
+inline int64_t most_rounded(const Convolution& given) {
+  constexpr int64_t kNumbers = 1 << 17, kLeastRows = 1 << 8;
+  return std::max(kNumbers / std::max<int64_t>(given.channels, 1), kLeastRows);
+}
+
+/// Tiles of each thread from which threads share out pixels, for load balance.
+constexpr int64_t kLeastTiles = 6;
+
 /// Chooses the numbers of threads and parts for this many multiplications.
 void share_out(Work& work, double multiplications, int num_threads);
 

@@ -35,12 +35,13 @@ struct Floats {
 
 Floats floats_of(const Step& step, int64_t images) {
   const Convolution& given = step.given;
-  const double floats =
-      static_cast<double>(bytes_of(given.element)) / sizeof(float) / static_cast<double>(images);
-  const auto in = static_cast<double>(given.images * given.height * given.width * given.channels);
-  const auto out =
-      static_cast<double>(given.images * given.out_height * given.out_width * given.out_channels);
-  return {in * floats, (in + out * (step.other.storage < 0 ? 1 : 2)) * floats};
+  const auto floats = [images](int64_t elements, Element element) {
+    return static_cast<double>(elements * bytes_of(element)) / sizeof(float) / static_cast<double>(images);
+  };
+  const double in = floats(given.images * given.height * given.width * given.channels, given.in_element);
+  const double out =
+      floats(given.images * given.out_height * given.out_width * given.out_channels, given.out_element);
+  return {in, in + out * (step.other.storage < 0 ? 1 : 2)};
 }
 
 /// Cost per float if each thread cycles through this many floats, in multiplications.

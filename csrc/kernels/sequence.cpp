@@ -9,13 +9,13 @@ namespace rlopt::kernels {
 std::optional<Call> call_of(const Instruction& given, const Shape& in, const Shape* other) {
   switch (given.operation) {
     case Operation::kConvolve:
-      return convolution_of(in, other, given.window, given.groups, given.method, given.epilogue);
+      return convolution_of(in, other, given.window, given.groups, given.method, given.epilogue, given.types);
     case Operation::kLinear:
-      return linear_of(in, given.window.out_channels, given.method, given.epilogue);
+      return linear_of(in, given.window.out_channels, given.method, given.epilogue, given.types);
     case Operation::kPool:
-      return pool_of(in, given.window, given.is_ceiled);
+      return pool_of(in, given.window, given.is_ceiled, given.types);
     case Operation::kPointwise:
-      return pointwise_of(in, other, given.pointwise, given.epilogue);
+      return pointwise_of(in, other, given.pointwise, given.epilogue, given.types);
     case Operation::kShuffle:
       return shuffle_of(in, given.groups);
     default:
@@ -39,12 +39,9 @@ Work work_of(const Instruction& given, const Convolution& of, int num_threads) {
 /// Goes through the instructions of a sequence for inputs of some shapes.
 class Scheduler {
  public:
-  Scheduler(Element element, const std::vector<Instruction>& instructions, const std::vector<int>& outputs,
+  Scheduler(const std::vector<Instruction>& instructions, const std::vector<int>& outputs,
             const std::vector<Shape>& inputs, int num_threads, std::vector<int64_t> images_at_a_time)
-      : instructions_(instructions),
-        outputs_(outputs),
-        num_inputs_(static_cast<int>(inputs.size())),
-        element_(element) {
+      : instructions_(instructions), outputs_(outputs), num_inputs_(static_cast<int>(inputs.size())) {
     steps_.num_threads = num_threads;
     steps_.images_at_a_time = std::move(images_at_a_time);
     for (const Shape& shape : inputs) {
@@ -124,7 +121,7 @@ class Scheduler {
     for (size_t i = 0; i < instructions_.size(); ++i) {
       const Instruction& copy = instructions_[i];
       if (copy.operation != Operation::kPointwise || copy.pointwise != Pointwise::kActivate ||
-          copy.epilogue.activation != Activation::kNone || copy.room < 0)
+          copy.epilogue.activation != Activation::kNone || copy.room < 0 || copy.types.result)
         continue;
       const bool is_there =
           copy.room < num_inputs_ ||  // an input exists before any task
@@ -145,7 +142,8 @@ class Scheduler {
     const std::vector<int64_t>& sizes = instructions_[instruction].sizes;
     if (result(instruction).shape.rank > 0) return;
     if (sizes.size() != kImageRank) throw std::invalid_argument("a room is an image");
-    Shape shape = channels_last(sizes[0], sizes[1], sizes[2], sizes[3], element_);
+    const Element element = instructions_[instruction].types.result.value_or(Element::kFloat32);
+    Shape shape = channels_last(sizes[0], sizes[1], sizes[2], sizes[3], element);
     const Part part = parts_[instruction];
     if (part.room < 0) {
       fresh(instruction, shape);
@@ -258,19 +256,14 @@ class Scheduler {
   const std::vector<Instruction>& instructions_;
   const std::vector<int>& outputs_;
   int num_inputs_;
-  Element element_;
   std::vector<Value> values_;
   std::vector<Part> parts_;          // by instruction
   std::vector<bool> is_copy_saved_;  // whether an instruction's copy is elided
   Steps steps_;
 };
 
-Sequence::Sequence(int num_inputs, Element element, std::vector<Instruction> instructions,
-                   std::vector<int> outputs)
-    : num_inputs_(num_inputs),
-      element_(element),
-      instructions_(std::move(instructions)),
-      outputs_(std::move(outputs)) {
+Sequence::Sequence(int num_inputs, std::vector<Instruction> instructions, std::vector<int> outputs)
+    : num_inputs_(num_inputs), instructions_(std::move(instructions)), outputs_(std::move(outputs)) {
   int known = num_inputs;
   const auto check = [&known](int value, bool is_needed) {
     if (value >= known || (is_needed && value < 0))
@@ -290,7 +283,7 @@ Sequence::Sequence(int num_inputs, Element element, std::vector<Instruction> ins
 std::shared_ptr<const Schedule> Sequence::schedule(const std::vector<Shape>& inputs, int num_threads) const {
   if (static_cast<int>(inputs.size()) != num_inputs_)
     throw std::invalid_argument("a sequence is given another number of inputs");
-  return Scheduler(element_, instructions_, outputs_, inputs, num_threads, images_at_a_time_).schedule();
+  return Scheduler(instructions_, outputs_, inputs, num_threads, images_at_a_time_).schedule();
 }
 
 }  // namespace rlopt::kernels

@@ -35,6 +35,7 @@ struct Instruction {
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;
   Epilogue epilogue;
+  Types types;                 // a concat buffer is of the result's
   std::vector<int64_t> sizes;  // of a concat buffer or a view; for a slice the number of channels
 };
 
@@ -48,7 +49,7 @@ class Sequence {
   Sequence() = default;
 
   /// Throws std::invalid_argument for values that do not exist.
-  Sequence(int num_inputs, Element element, std::vector<Instruction> instructions, std::vector<int> outputs);
+  Sequence(int num_inputs, std::vector<Instruction> instructions, std::vector<int> outputs);
 
   /// Sets how many images of a batch each thread takes through the calls at a time, call by call and repeated
   /// cyclically. If the number is 0 or does not divide the batch, threads share the call. Existing schedules
@@ -63,7 +64,6 @@ class Sequence {
 
  private:
   int num_inputs_ = 0;
-  Element element_ = Element::kFloat32;  // of all images; packed weights are floats
   std::vector<Instruction> instructions_;
   std::vector<int> outputs_;
   std::vector<int64_t> images_at_a_time_;

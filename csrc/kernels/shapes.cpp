@@ -101,6 +101,8 @@ int64_t windows_of(int64_t size, int64_t padding, int64_t behind, int64_t dilati
 Convolution read(const Shape& in) {
   Convolution given{};
   given.element = in.element;
+  given.in_element = in.element;
+  given.out_element = in.element;
   given.groups = 1;
   given.images = in.sizes[0];
   given.channels = in.sizes[1];
@@ -167,8 +169,22 @@ Convolution pixel_by_pixel(const Shape& in) {
 /// The call, with its result as a separate image.
 Call with_image(Convolution given) {
   given.out_pixel_stride = given.out_channels;
-  return {given,
-          channels_last(given.images, given.out_channels, given.out_height, given.out_width, given.element)};
+  return {given, channels_last(given.images, given.out_channels, given.out_height, given.out_width,
+                               given.out_element)};
+}
+
+/// `given.in_element` is known.
+void apply(Convolution& given, const Types& types) {
+  given.element = types.products.value_or(given.in_element);
+  given.out_element = types.result.value_or(given.element);
+  for (const Element element : {given.element, given.out_element})
+    if (!has_kernels(element)) throw std::invalid_argument("there are no kernels of this type here");
+}
+
+/// Whether a call can read its input as it is; only products and convolutions convert it.
+bool reads_input(const Convolution& given) {
+  if (given.in_element == given.element) return true;
+  return given.in_element == Element::kFloat32 && rounds_input(given);
 }
 
 void apply(Convolution& given, const Epilogue& epilogue) {
@@ -180,11 +196,13 @@ void apply(Convolution& given, const Epilogue& epilogue) {
 }  // namespace
 
 std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const Window& window,
-                                   int64_t groups, Method method, const Epilogue& epilogue) {
+                                   int64_t groups, Method method, const Epilogue& epilogue,
+                                   const Types& types) {
   if (in.rank != kImageRank) return std::nullopt;
   const std::optional<Convolution> read = geometry(in, window, false);
   if (!read) return std::nullopt;
   Convolution given = *read;
+  apply(given, types);
   if (!takes_groups(given.out_channels, given.channels, groups, given.element))
     throw std::invalid_argument("no such groups of channels");
   given.groups = groups;
@@ -194,12 +212,15 @@ std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const 
   if (method == Method::kInt8) check_int8(groups, given.channels, given.element);
   apply(given, epilogue);
   if (given.channel_stride != 1 && !in.is_empty() && !takes_any_strides(given)) return std::nullopt;
+  if (!reads_input(given) && !in.is_empty()) return std::nullopt;
   Call call = with_image(given);
-  if (summand != nullptr && !apply_other(call.given, *summand, call.result)) return std::nullopt;
+  if (summand == nullptr) return call;
+  if (summand->element != given.out_element || !apply_other(call.given, *summand, call.result))
+    return std::nullopt;
   return call;
 }
 
-std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceiled) {
+std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceiled, const Types& types) {
   if (in.rank != kImageRank) return std::nullopt;
   const std::optional<Convolution> read = geometry(in, window, is_ceiled);
   if (!read) return std::nullopt;
@@ -210,6 +231,8 @@ std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceile
       window.pad_behind != window.pad_x)
     throw std::invalid_argument("no such pool");
   if (given.channel_stride != 1 && !in.is_empty()) return std::nullopt;
+  apply(given, types);
+  if (given.element != given.in_element) throw std::invalid_argument("a pool multiplies nothing");
   return with_image(given);
 }
 
@@ -243,7 +266,8 @@ Shape rows_like(const Shape& in, int64_t size) {
 
 }  // namespace
 
-std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, const Epilogue& epilogue) {
+std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, const Epilogue& epilogue,
+                              const Types& types) {
   if (outputs < 1 || has_tiles(method)) throw std::invalid_argument("no such product");
   if (in.rank < 1) return std::nullopt;
   const size_t last = in.rank - 1;
@@ -253,7 +277,9 @@ std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, c
   Call call{};
   call.result = rows_like(in, outputs);
   Convolution& given = call.given;
-  given.element = in.element;
+  given.in_element = in.element;
+  apply(given, types);
+  call.result.element = given.out_element;
   given.images = given.height = given.out_height = given.kernel_height = given.kernel_width = 1;
   given.stride_y = given.stride_x = given.dilation_y = given.dilation_x = given.channel_stride = 1;
   given.groups = 1;
@@ -265,6 +291,7 @@ std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, c
   given.pixel_stride = rows->step;
   given.out_channels = given.out_pixel_stride = outputs;
   apply(given, epilogue);
+  if (!reads_input(given) && !in.is_empty()) return std::nullopt;
   return call;
 }
 
@@ -282,31 +309,37 @@ std::optional<Shape> images_of_rows(const Shape& in) {
 
 /// `in` and `other` are rows.
 std::optional<Call> pointwise_of_rows(const Shape& in, const Shape* other, Pointwise kind,
-                                      const Epilogue& epilogue) {
+                                      const Epilogue& epilogue, const Types& types) {
   const bool are_alike = other == nullptr || (other->rank == in.rank && other->sizes == in.sizes);
   if (!are_alike || kind == Pointwise::kScale) throw std::invalid_argument("no such operands");
   const std::optional<Shape> images = images_of_rows(in);
   const std::optional<Shape> others = other == nullptr ? std::nullopt : images_of_rows(*other);
   if (!images || (other != nullptr && !others)) return std::nullopt;
-  std::optional<Call> call = pointwise_of(*images, other == nullptr ? nullptr : &*others, kind, epilogue);
-  if (call) call->result = rows_like(in, in.sizes[in.rank - 1]);
+  std::optional<Call> call =
+      pointwise_of(*images, other == nullptr ? nullptr : &*others, kind, epilogue, types);
+  if (!call) return call;
+  call->result = rows_like(in, in.sizes[in.rank - 1]);
+  call->result.element = call->given.out_element;
   return call;
 }
 
 }  // namespace
 
 std::optional<Call> pointwise_of(const Shape& in, const Shape* other, Pointwise kind,
-                                 const Epilogue& epilogue) {
-  if (is_of_rows(in)) return pointwise_of_rows(in, other, kind, epilogue);
+                                 const Epilogue& epilogue, const Types& types) {
+  if (is_of_rows(in)) return pointwise_of_rows(in, other, kind, epilogue, types);
   if (in.rank != kImageRank) return std::nullopt;
   Convolution given = pixel_by_pixel(in);
   apply(given, epilogue);
+  apply(given, types);
+  if (given.element != given.in_element) throw std::invalid_argument("what is pointwise has no products");
   if (given.channel_stride != 1 && !in.is_empty()) return std::nullopt;
   Call call = with_image(given);
   const Shape wanted =
       kind == Pointwise::kScale ? channels_last(given.images, given.channels, 1, 1) : call.result;
   if ((other == nullptr) != (kind == Pointwise::kActivate)) throw std::invalid_argument("no such operands");
-  if (other != nullptr && !apply_other(call.given, *other, wanted)) return std::nullopt;
+  if (other == nullptr) return call;
+  if (other->element != in.element || !apply_other(call.given, *other, wanted)) return std::nullopt;
   return call;
 }
 
@@ -323,6 +356,7 @@ int64_t write_into(Call& call, const Shape& room, int64_t first_channel) {
   const Shape& own = call.result;
   const int64_t channels = room.rank == kImageRank ? room.sizes[1] : -1;
   if (first_channel < 0 || first_channel + call.given.out_channels > channels ||
+      room.element != own.element ||
       !has_pixels(room, channels_last(own.sizes[0], channels, own.sizes[2], own.sizes[3]),
                   pixel_stride_of(room, channels)))
     throw std::invalid_argument("the result does not fit into the room for it");

@@ -58,6 +58,11 @@ struct Epilogue {
   float low = 0, high = 0;
 };
 
+/// What a call multiplies, and what it writes; absent: what it reads, and what it multiplies.
+struct Types {
+  std::optional<Element> products, result;
+};
+
 /// How windows cover an image. `out_channels` is ignored for a pool. Padding before the image may be
 /// negative: then the first window begins inside.
 struct Window {
@@ -71,16 +76,19 @@ struct Call {
   Shape result;  // as a separate tensor
 };
 
-/// Nothing if the layout of the input or the summand is not supported, or windows are beyond kMostStep.
+/// Nothing if the layout or the type of the input or the summand is not supported, or windows are beyond
+/// kMostStep.
 std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const Window& window,
-                                   int64_t groups, Method method, const Epilogue& epilogue);
+                                   int64_t groups, Method method, const Epilogue& epilogue,
+                                   const Types& types = {});
 /// `is_ceiled`: the last window may end outside.
-std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceiled);
+std::optional<Call> pool_of(const Shape& in, const Window& window, bool is_ceiled, const Types& types = {});
 /// x[..., in] to [..., out].
-std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, const Epilogue& epilogue);
-/// `other` is null for kActivate. Images, or rows with others of the same sizes.
+std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, const Epilogue& epilogue,
+                              const Types& types = {});
+/// `other` is null for kActivate. Images, or rows with others of the same sizes, both of one type.
 std::optional<Call> pointwise_of(const Shape& in, const Shape* other, Pointwise kind,
-                                 const Epilogue& epilogue);
+                                 const Epilogue& epilogue, const Types& types = {});
 
 /// Interleaves the channels of the groups: see shuffle_work.
 std::optional<Call> shuffle_of(const Shape& in, int64_t groups);

@@ -50,13 +50,13 @@ def room(dtype: torch.dtype) -> Tensor:
     return image(dtype, 2, 40, 9, 10)
 
 
-def program(dtype: torch.dtype, has_room: bool = False) -> str:
-    """conv, gelu, slice, max pool; with a room a convolution that writes into it."""
-    name = str(dtype).removeprefix("torch.")
+def program(has_room: bool = False) -> str:
+    """conv, gelu to float32, slice, max pool; with a room a convolution that writes into it."""
     point = indirect.Window(16, (1, 1), (1, 1), (0, 0), (1, 1))
     conv = point.of_convolution(1, indirect.NONE)
     pool = indirect.Window(8, (3, 3), (1, 1), (1, 1), (1, 1)).of_pool("max")
-    gelu = (_C.POINTWISE_OPERATIONS.index("activate"), indirect.EPILOGUES.index("gelu"), 0.0, 0.0)
+    wide = indirect.element_of(torch.float32)
+    gelu = (_C.POINTWISE_OPERATIONS.index("activate"), indirect.EPILOGUES.index("gelu"), 0.0, 0.0, wide)
     number = _C.KERNEL_OPERATIONS.index
     given = 3 if has_room else 2
     instructions = [
@@ -69,7 +69,7 @@ def program(dtype: torch.dtype, has_room: bool = False) -> str:
         instructions.append(
             sequence.Instruction(number("convolve"), 0, packed=1, room=2, first_channel=24, numbers=conv)
         )
-    return sequence.Program(name, given, tuple(instructions), (given + 1, given + 3)).text()
+    return sequence.Program(given, tuple(instructions), (given + 1, given + 3)).text()
 
 
 NOT_FUNCTIONALISED = ("test_schema", "test_autograd_registration", "test_faketensor")
@@ -89,6 +89,27 @@ CASES = {
     "conv of what does not lie so": Case(
         ours.conv.default,
         lambda dtype: (rand(2, 16, 9, 10).to(dtype), pack(dtype, 24, 16, 1, 1), None, 24, *POINT),
+    ),
+    "conv of float32, to float32": Case(
+        ours.conv.default,
+        lambda dtype: (
+            *(rand(2, 16, 9, 10), pack(dtype, 24, 16, 1, 1), None, 24, *POINT),
+            *(1, 0, "none", [], dtype, torch.float32),
+        ),
+    ),
+    "pool to float32": Case(
+        ours.pool.default,
+        lambda dtype: (
+            *(image(dtype, 2, 16, 9, 10), *WINDOW[:2], [1] * 4, [1, 1], True, "max"),
+            torch.float32,
+        ),
+    ),
+    "linear of float32, to float32": Case(
+        ours.linear.default,
+        lambda dtype: (
+            *(rand(2, 5, 16), pack(dtype, 24, 16, 1, 1), 24, 0, "gelu", [], dtype),
+            torch.float32,
+        ),
     ),
     "pool": Case(
         ours.pool.default,
@@ -137,14 +158,14 @@ CASES = {
     ),
     "sequence": Case(
         ours.sequence.default,
-        lambda dtype: ([image(dtype, 2, 16, 9, 10), pack(dtype, 16, 16, 1, 1)], program(dtype)),
+        lambda dtype: ([image(dtype, 2, 16, 9, 10), pack(dtype, 16, 16, 1, 1)], program()),
     ),
     "sequence_into": Case(
         ours.sequence_into.default,
         lambda dtype: (
             [image(dtype, 2, 16, 9, 10), pack(dtype, 16, 16, 1, 1)],
             [room(dtype)],
-            program(dtype, has_room=True),
+            program(has_room=True),
         ),
         NOT_FUNCTIONALISED,
     ),
@@ -227,7 +248,7 @@ def test_compilers_call_them(backend: str) -> None:
 def test_a_sequence_is_traced_and_exported() -> None:
     class Net(torch.nn.Module):
         def forward(self, x: Tensor, packed: Tensor) -> list[Tensor]:
-            made: list[Tensor] = ours.sequence([x, packed], program(torch.float32))
+            made: list[Tensor] = ours.sequence([x, packed], program())
             return made
 
     given = (image(torch.float32, 2, 16, 9, 10), pack(torch.float32, 16, 16, 1, 1))
@@ -239,7 +260,7 @@ def test_a_sequence_is_traced_and_exported() -> None:
 
 def test_a_sequence_is_what_its_calls_are() -> None:
     operands = [image(torch.float32, 2, 16, 9, 10), pack(torch.float32, 16, 16, 1, 1)]
-    text = program(torch.float32)
+    text = program()
     alone = sequence.interpret(sequence.Program.of(text), operands, {})
     for got, expected in zip(ours.sequence(operands, text), alone, strict=True):
         torch.testing.assert_close(got, expected)

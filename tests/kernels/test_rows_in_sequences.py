@@ -107,7 +107,7 @@ def test_rows_that_are_not_equally_far_apart() -> None:
     tanh = Instruction(
         _C.KERNEL_OPERATIONS.index("pointwise"),
         0,
-        numbers=(_C.POINTWISE_OPERATIONS.index("activate"), indirect.EPILOGUES.index("tanh"), 0.0, 0.0),
+        numbers=(_C.POINTWISE_OPERATIONS.index("activate"), indirect.EPILOGUES.index("tanh"), 0.0, 0.0, -1),
     )
     sequence = _C.KernelSequence(ours, 1, [tanh], [1])
     whole = rand(3, 24, 16)
@@ -116,9 +116,8 @@ def test_rows_that_are_not_equally_far_apart() -> None:
         got = sequence(even)
         torch.testing.assert_close(got, even.tanh())
         assert got.is_contiguous()
-    add = tanh._replace(
-        other=1, numbers=(_C.POINTWISE_OPERATIONS.index("add"), indirect.EPILOGUES.index("none"), 0.0, 0.0)
-    )
+    kinds = _C.POINTWISE_OPERATIONS.index("add"), indirect.EPILOGUES.index("none")
+    add = tanh._replace(other=1, numbers=(*kinds, 0.0, 0.0, -1))
     sums = _C.KernelSequence(ours, 2, [add], [2])
     torch.testing.assert_close(sums(whole[..., :8], whole[..., 8:]), whole[..., :8] + whole[..., 8:])
     for other in (rand(72, 16), rand(24, 3, 16), rand(3, 24, 1)):

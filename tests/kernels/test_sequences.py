@@ -279,7 +279,7 @@ def test_what_is_no_sequence_is_refused() -> None:
         _C.KernelSequence(ours, 2, [(9, *linear[1:])], [2])
     image = rand(1, 8, 4, 4).contiguous(memory_format=torch.channels_last)
     for operation, numbers_of_it, message in (
-        ("room", (1, 8, 4), "a room is an image"),
+        ("room", (0, 1, 8, 4), "a room is an image"),
         ("slice", (9,), "no such channels"),
         ("view", (1, 127), "as many elements"),
         ("shuffle", (3,), "no such groups"),
@@ -290,7 +290,7 @@ def test_what_is_no_sequence_is_refused() -> None:
             _C.KernelSequence(ours, 1, [instruction], [])(image)
     with pytest.raises(ValueError, match="seven fields"):
         _C.KernelSequence(ours, 2, [linear[1:]], [2])
-    with pytest.raises(ValueError, match="5 numbers are expected, not 4"):
+    with pytest.raises(ValueError, match="7 numbers are expected, not 6"):
         _C.KernelSequence(ours, 2, [(*linear[:-1], numbers[1:])], [2])
     x, packed = rand(2, 16), indirect.pack(rand(8, 16), None, 1)
     with pytest.raises(ValueError, match="memory of their own"):

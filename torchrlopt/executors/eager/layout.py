@@ -23,6 +23,7 @@ from torchrlopt.executors.eager.kernels.selection import insert_after, replace
 from torchrlopt.executors.eager.kernels.shuffles import shuffle_at
 from torchrlopt.executors.lowering.fx_values import (
     arguments,
+    cast_to,
     is_contiguous,
     is_elementwise,
     is_mutable,
@@ -146,7 +147,7 @@ class _Propagation:
         changed = [source for source in node.all_input_nodes if self._of(source) is not _Layout.ORIGINAL]
         if is_contiguous(node) and _writes_contiguous(node):
             self._layout[node] = _Layout.ORIGINAL
-        elif is_elementwise(node.target) or name == "cat":
+        elif is_elementwise(node.target) or name == "cat" or cast_to(node) is not None:
             self._visit_joining(node)
         elif name in _FOLLOWING and node.args and node.args[0] in changed:
             self._layout[node] = self._of(changed[0]) if changed == [node.args[0]] else _Layout.OTHER

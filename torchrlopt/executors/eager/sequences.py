@@ -9,7 +9,6 @@ slices, or views with other sizes.
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -20,6 +19,7 @@ from torchrlopt import _C
 from torchrlopt.capture.footprint import cpu_bytes_of_calls
 from torchrlopt.executors.eager.grouping import LEAST_KERNELS, SPLITS, incomplete, scheduled
 from torchrlopt.executors.eager.kernels import indirect, packing
+from torchrlopt.executors.eager.kernels.conversions import is_conversion
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
 from torchrlopt.executors.eager.kernels.library import direct_form
 from torchrlopt.executors.eager.kernels.operators import KERNELS, LINEAR, ROOM, WRITERS, place_of
@@ -50,16 +50,21 @@ _RANKS_OF_ROWS = (2, 3)
 
 
 class _Pointwise(NamedTuple):
-    """A pointwise operation, by its name in `_C.POINTWISE_OPERATIONS`, and the activation that follows it."""
+    """A pointwise operation, by its name in `_C.POINTWISE_OPERATIONS`, and the activation that follows it.
+
+    `dtype` is the result's if it differs from the image's.
+    """
 
     name: str
     image: fx.Node
     other: fx.Node | None
     epilogue: Epilogue
+    dtype: torch.dtype | None = None
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        return (_C.POINTWISE_OPERATIONS.index(self.name), *indirect.numbers_of(self.epilogue))
+        kind = _C.POINTWISE_OPERATIONS.index(self.name)
+        return (kind, *indirect.numbers_of(self.epilogue), indirect.element_of(self.dtype))
 
 
 def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
@@ -69,19 +74,15 @@ def with_sequences(module: fx.GraphModule) -> fx.GraphModule | None:
         module: the part of a graph that runs in every call, with `meta["val"]` and ATen overloads.
     """
     graph = module.graph
-    dtypes = Counter(node.meta["val"].dtype for node in graph.nodes if node.target in KERNELS)
-    # A sequence has one dtype: the most common one among the kernel calls of the graph.
-    dtype, num_kernels = dtypes.most_common(1)[0] if dtypes else (torch.float32, 0)
+    num_kernels = sum(node.target in KERNELS for node in graph.nodes)
     taken = {
-        node
-        for node in graph.nodes
-        if node.target in KERNELS | _ROOMS and indirect.are_for(tensor_of(node), dtype)
+        node for node in graph.nodes if node.target in KERNELS | _ROOMS and indirect.are_for(tensor_of(node))
     }
     if num_kernels < LEAST_KERNELS or any(
         is_mutable(node) and node.target not in WRITERS for node in graph.nodes
     ):
         return None
-    between = _between(graph, dtype)
+    between = _between(graph)
     taken |= between.keys()
     # Many large values may be live before a long sequence. If so, start sequences as early as possible.
     most = max(cpu_bytes_of_calls(graph), _SMALL_BYTES)
@@ -126,8 +127,8 @@ class _Found:
         between: pointwise operations on images and rows; maps views and splits of kernel results to None.
     """
 
-    def __init__(self, graph: fx.Graph, dtype: torch.dtype) -> None:
-        ours = [node for node in graph.nodes if indirect.are_for(tensor_of(node), dtype)]
+    def __init__(self, graph: fx.Graph) -> None:
+        ours = [node for node in graph.nodes if indirect.are_for(tensor_of(node))]
         products = {node for node in ours if node.target is LINEAR}
         self.images = {
             node for node in ours if node.target in _MAKE_IMAGES and len(shape_key(node) or ()) == 4
@@ -135,20 +136,18 @@ class _Found:
         self.rows = {node for node in products if len(shape_key(node) or ()) in _RANKS_OF_ROWS}
         self.made = self.images | products
         self.between: dict[fx.Node, _Pointwise | None] = {}
-        self._dtype = dtype
 
     def can_be_other(self, node: Any, image: fx.Node) -> bool:
-        """Whether a value can be the second operand, with the same sizes.
+        """Whether a value can be the second operand, with the same sizes and dtype.
 
         Rows computed by other operators must be contiguous and must not be inputs of the graph, because
         kernels do not accept parameters.
         """
-        if shape_key(node) != shape_key(image):
+        if shape_key(node) != shape_key(image) or not indirect.are_for(tensor_of(node), _dtype_of(image)):
             return False
         if image in self.images or node in self.made:
             return node in (self.images if image in self.images else self.rows)
-        is_made = isinstance(node, fx.Node) and node.op == "call_function"
-        return is_made and indirect.are_for(tensor_of(node), self._dtype) and is_contiguous(node)
+        return bool(node.op == "call_function" and is_contiguous(node))
 
     def lying_as(self, node: fx.Node) -> set[fx.Node] | None:
         """The set of values with the same layout as this node's result."""
@@ -161,9 +160,14 @@ class _Found:
             lying.add(node)
 
 
-def _between(graph: fx.Graph, dtype: torch.dtype) -> dict[fx.Node, _Pointwise | None]:
+def _dtype_of(node: fx.Node) -> torch.dtype:
+    dtype: torch.dtype = node.meta["val"].dtype
+    return dtype
+
+
+def _between(graph: fx.Graph) -> dict[fx.Node, _Pointwise | None]:
     """Pointwise operations on kernel results; maps views and splits of them to None."""
-    found = _Found(graph, dtype)
+    found = _Found(graph)
     for node in graph.nodes:
         if node.op != "call_function":
             continue
@@ -175,7 +179,7 @@ def _between(graph: fx.Graph, dtype: torch.dtype) -> dict[fx.Node, _Pointwise | 
             for each in (node, *node.users):
                 found.add(each, None, lying)
             continue
-        pointwise = _pointwise(node, found) if indirect.are_for(tensor_of(node), dtype) else None
+        pointwise = _pointwise(node, found) if indirect.are_for(tensor_of(node)) else None
         if pointwise is not None:
             found.add(node, pointwise, found.lying_as(pointwise.image))
     return found.between
@@ -238,7 +242,10 @@ def _pointwise(node: fx.Node, found: _Found) -> _Pointwise | None:
             if found.can_be_other(other, image):
                 return _Pointwise("add" if is_sum else "multiply", image, other, NONE)
             is_scale = (
-                image in found.images and other in found.made and shape_key(other) == (*shape[:2], 1, 1)
+                image in found.images
+                and other in found.made
+                and shape_key(other) == (*shape[:2], 1, 1)
+                and _dtype_of(other) is _dtype_of(image)
             )
             if is_scale and not is_sum:
                 return _Pointwise("scale", image, other, NONE)
@@ -246,6 +253,8 @@ def _pointwise(node: fx.Node, found: _Found) -> _Pointwise | None:
     image = node.args[0] if node.args else None
     if not isinstance(image, fx.Node) or found.lying_as(image) is None:
         return None
+    if is_conversion(node):
+        return _Pointwise("activate", image, None, NONE, _dtype_of(node))
     epilogue = indirect.activation_at(node)
     return None if epilogue is None else _Pointwise("activate", image, None, epilogue)
 
@@ -280,7 +289,6 @@ def _gather(
     outputs = [node for node in group if node not in given and not members.issuperset(node.users)]
     number = {node: at for at, node in enumerate((*inputs, *group))}
     program = Program(
-        str(next(node.meta["val"].dtype for node in group if node.target in KERNELS)).removeprefix("torch."),
         len(inputs),
         tuple(_instruction(node, number, between.get(node)) for node in group),
         tuple(number[node] for node in outputs),
@@ -315,7 +323,7 @@ def _instruction(node: fx.Node, number: Mapping[fx.Node, int], pointwise: _Point
     elif function is indirect.shuffle:
         name, given = "shuffle", given._replace(numbers=args[1:])
     elif function is indirect.room_for:
-        name, x, given = "room", None, given._replace(numbers=tuple(args[0]))
+        name, x, given = "room", None, given._replace(numbers=(indirect.element_of(args[1]), *args[0]))
     elif function is indirect.joined or node.target in SPLITS:
         name = "same"
     elif function is operator.getitem:

@@ -72,6 +72,16 @@ def arguments(node: fx.Node) -> dict[str, Any]:
     return bound
 
 
+def cast_to(node: object) -> torch.dtype | None:
+    """The dtype to which a call converts a tensor, changing nothing else; None for any other node."""
+    if not isinstance(node, fx.Node) or node.target is not torch.ops.aten._to_copy.default:
+        return None
+    given, made = tensor_of(node.args[0]), tensor_of(node)
+    if len(node.args) != 1 or set(node.kwargs) != {"dtype"} or given is None or made is None:
+        return None
+    return None if given.dtype is made.dtype else made.dtype
+
+
 def only_user(node: fx.Node) -> fx.Node | None:
     """The single node that reads this one; None if there are none or several."""
     return next(iter(node.users)) if len(node.users) == 1 else None

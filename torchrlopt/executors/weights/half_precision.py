@@ -21,6 +21,7 @@ from torch import fx
 
 from torchrlopt.executors.lowering.fx_values import (
     ORIGIN,
+    cast_to,
     is_elementwise,
     is_mutable,
     static_shape,
@@ -191,10 +192,8 @@ def _dtype(node: Any) -> torch.dtype | None:
 
 def _is_cast(node: fx.Node, dtype: torch.dtype) -> bool:
     """True for a call that changes the dtype to this one, and nothing else."""
-    if node.target is not aten._to_copy.default or len(node.args) != 1 or set(node.kwargs) != {"dtype"}:
-        return False
     value = tensor_of(node)
-    return node.kwargs["dtype"] is dtype and value is not None and value.device.type == "cpu"
+    return cast_to(node) is dtype and value is not None and value.device.type == "cpu"
 
 
 def _copy_origin(node: fx.Node, call: fx.Node) -> None:

@@ -62,13 +62,19 @@ inline void compute(Case& given, const Work& work, Operands operands) {
   }
 }
 
-/// Compares one number. `share` is what may be lost of the terms, 2^-8 more of a result of bfloat16.
+/// What rounding to bfloat16 may lose.
+constexpr double kLostByHalf = 1.0 / 256;
+
+/// What may be lost of the terms if these are rounded to the type, and this much otherwise.
+inline double lost_by(Element element, double share) {
+  return element == Element::kBfloat16 ? std::max(share, kLostByHalf) : share;
+}
+
+/// Compares one number. `share` is what may be lost of the terms, `element` the type of the result.
 inline void compare(double got, const Sum& expected, double share, Element element,
                     const std::string& where) {
-  const bool is_half = element == Element::kBfloat16;
-  const double lost = is_half ? std::max(share, std::ldexp(1.0, -8)) : share;
-  const double bound =
-      lost * expected.size + (is_half ? std::ldexp(1.0, -8) * std::abs(expected.value) : 0) + 1e-6;
+  const double rounding = element == Element::kBfloat16 ? kLostByHalf * std::abs(expected.value) : 0;
+  const double bound = share * expected.size + rounding + 1e-6;
   if (got == expected.value || std::abs(got - expected.value) <= bound) return;
   fail(where + ": got " + std::to_string(got) + ", expected " + std::to_string(expected.value) + " within " +
        std::to_string(bound));
@@ -98,6 +104,17 @@ struct Room {
         fail("a channel beside the result was written");
   }
 };
+
+/// The type of a result: usually what is multiplied, or read.
+inline Element result_element(Draw& draw, Element element) {
+  const Element other = element == Element::kFloat32 ? Element::kBfloat16 : Element::kFloat32;
+  return draw.once_in(3) && kernels::kernels(other) != nullptr ? other : element;
+}
+
+/// The type of an operand of products: those of bfloat16 may read float32.
+inline Element operand_element(Draw& draw, Element element) {
+  return draw.once_in(3) ? Element::kFloat32 : element;
+}
 
 inline Epilogue epilogue(Draw& draw) {
   return {static_cast<Activation>(draw.between(0, kNumActivations - 1)), -0.5F, 0.7F};

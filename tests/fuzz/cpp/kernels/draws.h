@@ -116,6 +116,14 @@ inline Memory floats(Draw& draw, int64_t count) {
   return made;
 }
 
+/// Numbers for a weight or a bias, which this type can represent.
+inline Memory floats(Draw& draw, int64_t count, Element element) {
+  Memory made = floats(draw, count);
+  if (element == Element::kBfloat16)
+    for (int64_t i = 0; i < count; ++i) made.floats()[i] = widened(rounded(made.floats()[i]));
+  return made;
+}
+
 /// An image in channels_last, of which only some channels may be read, or laid out anyhow.
 inline Shape image(Draw& draw, const std::vector<int64_t>& sizes, Element element, bool may_lie_anyhow) {
   const auto as = [&](int64_t channels) {

@@ -10,14 +10,17 @@ inline void convolution(Case& given, Geometry geometry, bool may_lie_anyhow) {
   const Window& window = geometry.window;
   if (!takes_groups(window.out_channels, geometry.channels, geometry.groups, given.element)) return;
   const std::vector<int64_t> sizes{geometry.images, geometry.channels, geometry.height, geometry.width};
-  const Shape shape = image(draw, sizes, given.element, may_lie_anyhow);
+  const Element read = operand_element(draw, given.element), written = result_element(draw, given.element);
+  const Shape shape = image(draw, sizes, read, may_lie_anyhow);
   Epilogue after = epilogue(draw);
   given.begin("convolution" + geometry.text() +
               text_of("strides", {shape.strides[0], shape.strides[1], shape.strides[2], shape.strides[3]}) +
               text_of("threads", {given.num_threads}) +
+              text_of("types", {static_cast<int64_t>(read), static_cast<int64_t>(written)}) +
               text_of("activation", {static_cast<int64_t>(after.activation)}));
   const auto made = [&](const Shape* summand) {
-    return convolution_of(shape, summand, window, geometry.groups, geometry.method, after);
+    return convolution_of(shape, summand, window, geometry.groups, geometry.method, after,
+                          {given.element, written});
   };
   std::optional<Call> call = made(nullptr);
   if (!call) return;
@@ -25,7 +28,8 @@ inline void convolution(Case& given, Geometry geometry, bool may_lie_anyhow) {
   if (result.size() > 40000) return;
   Tensor in = tensor(draw, shape);
   const int64_t terms = geometry.channels / geometry.groups * window.kernel_height * window.kernel_width;
-  const Memory weight = floats(draw, window.out_channels * terms), bias = floats(draw, window.out_channels);
+  const Memory weight = floats(draw, window.out_channels * terms, given.element),
+               bias = floats(draw, window.out_channels);
   const bool has_bias = !draw.once_in(3), has_summand = draw.once_in(3);
   const WeightLayout layout = weight_layout(call->given);
   const Memory packed(packed_size(layout) * sizeof(float), draw.once_in(2));
@@ -40,14 +44,15 @@ inline void convolution(Case& given, Geometry geometry, bool may_lie_anyhow) {
   compute(given, convolution_work(call->given, given.num_threads),
           {in.memory.data(), packed.floats(), has_summand ? summand->memory.data() : nullptr, room.begin()});
   // Tiles may lose so much of the terms that lie under them, sums what float32 loses of their own.
-  const double share = has_tiles(geometry.method) ? 1e-3 : 1e-5;
+  double share = has_tiles(geometry.method) ? 1e-3 : 1e-5;
+  if (read != given.element) share = kLostByHalf;
   for_each_place(result, [&](int64_t n, int64_t c, int64_t y, int64_t x, const std::string& where) {
     Sum sum = convolved(in, weight.floats(), has_bias ? bias.floats() : nullptr, window, geometry.groups, n,
                         c, y, x);
     if (has_summand) sum.add(summand->at(n, c, y, x));
     // An activation makes errors one and a half times as large at most, and rounds itself.
     const double value = activated(sum.value, after.activation, after.low, after.high);
-    compare(room.at(n, c, y, x), {value, 1.5 * sum.size + std::abs(value)}, share, given.element, where);
+    compare(room.at(n, c, y, x), {value, 1.5 * sum.size + std::abs(value)}, share, written, where);
   });
   if (room.whole.shape.sizes[1] > result.sizes[1]) room.check_the_rest(result.sizes[1]);
 }
@@ -114,7 +119,8 @@ inline void product(Case& given) {
   Draw& draw = given.draw;
   Shape shape = contiguous(
       {draw.of({0, 1, 2, 3}), draw.of({1, 2, 7, 13, 14, 29, 60}), draw.of({1, 8, 9, 16, 17, 64, 130})});
-  shape.element = given.element;
+  const Element read = operand_element(draw, given.element), written = result_element(draw, given.element);
+  shape.element = read;
   const int64_t outputs = draw.of({1, 7, 8, 15, 16, 17, 48, 65, 100}), inputs = shape.sizes[2];
   if (draw.once_in(3)) {  // some numbers of longer rows
     const int64_t more = draw.between(1, 5);
@@ -125,11 +131,13 @@ inline void product(Case& given) {
   const Epilogue after = epilogue(draw);
   given.begin("product" + text_of("rows", {shape.sizes[0], shape.sizes[1], inputs}) +
               text_of("outputs", {outputs}) + text_of("stride", {shape.strides[1]}) +
-              text_of("bf16x3", {is_split}) + text_of("threads", {given.num_threads}));
-  std::optional<Call> call = linear_of(shape, outputs, is_split ? Method::kBf16x3 : Method::kSums, after);
+              text_of("bf16x3", {is_split}) + text_of("threads", {given.num_threads}) +
+              text_of("types", {static_cast<int64_t>(read), static_cast<int64_t>(written)}));
+  std::optional<Call> call =
+      linear_of(shape, outputs, is_split ? Method::kBf16x3 : Method::kSums, after, {given.element, written});
   if (!call) return;
   const Tensor in = tensor(draw, shape);
-  const Memory weight = floats(draw, outputs * inputs), bias = floats(draw, outputs);
+  const Memory weight = floats(draw, outputs * inputs, given.element), bias = floats(draw, outputs);
   const WeightLayout layout = weight_layout(call->given);
   const Memory packed(packed_size(layout) * sizeof(float), draw.once_in(2));
   pack(weight.floats(), bias.floats(), layout, given.num_threads, packed.floats());
@@ -146,7 +154,7 @@ inline void product(Case& given) {
                   weight.floats()[to * inputs + i]);
         const double value = activated(sum.value, after.activation, after.low, after.high);
         compare(out.at((n * shape.sizes[1] + row) * outputs + to), {value, 1.5 * sum.size + std::abs(value)},
-                1e-5, given.element, text_of("at", {n, row, to}));
+                read == given.element ? 1e-5 : kLostByHalf, written, text_of("at", {n, row, to}));
       }
 }
 

@@ -42,8 +42,10 @@ EPILOGUES = (
 """oneDNN's names, in the order of `Activation` in csrc/kernels/convolution.h."""
 
 
-# Position of the method among the numbers of `convolve`.
-_METHOD = 12
+# Position of the method among the numbers of `convolve`, and of the activation from the end of those of both.
+_METHOD, _ACTIVATION = 12, -5
+
+_ELEMENTS = tuple(getattr(torch, name) for name in _C.KERNEL_ELEMENTS)
 
 SUMS, BF16X3, TILES, INT8 = 0, 1, (2, 4), 8
 """Methods: `Method` in csrc/kernels/convolution.h."""
@@ -74,18 +76,28 @@ class Window:
         padding = [*self.padding, *(self.padding if self.behind is None else self.behind)]
         return list(self.kernel), list(self.stride), padding, list(self.dilation)
 
-    def of_convolution(self, groups: int, epilogue: Epilogue, method: int = SUMS) -> tuple[float, ...]:
-        """The numbers for `convolve`; `method` as for `pack`."""
-        return (*self._numbers(), groups, method, *numbers_of(epilogue))
+    def of_convolution(
+        self,
+        groups: int,
+        epilogue: Epilogue,
+        method: int = SUMS,
+        dtype: torch.dtype | None = None,
+        out_dtype: torch.dtype | None = None,
+    ) -> tuple[float, ...]:
+        """The numbers for `convolve`; `method` as for `pack`, types as for `numbers_of_product`."""
+        return (*self._numbers(), groups, method, *numbers_of(epilogue), *map(element_of, (dtype, out_dtype)))
 
-    def of_pool(self, kind: str, is_ceiled: bool = False) -> tuple[int, ...]:
+    def of_pool(
+        self, kind: str, is_ceiled: bool = False, out_dtype: torch.dtype | None = None
+    ) -> tuple[int, ...]:
         """The numbers for `pool`.
 
         Args:
             kind: one of `POOLS`.
             is_ceiled: whether the last window may end outside the image.
+            out_dtype: of the result; None for the image's.
         """
-        return (*self._numbers(), int(is_ceiled), POOLS.index(kind))
+        return (*self._numbers(), int(is_ceiled), POOLS.index(kind), element_of(out_dtype))
 
     def is_usual(self) -> bool:
         """Whether all numbers are within the limits of the kernels; PyTorch computes other windows."""
@@ -177,9 +189,11 @@ def convolve(
     """`activation(conv(x) + bias + summand)`, in channels_last.
 
     Args:
-        x: [batch, channels, height, width]; fastest if the channels of a pixel are adjacent in memory.
+        x: [batch, channels, height, width]; fastest if the channels of a pixel are adjacent in memory. Of
+            float32, it is rounded for products of bfloat16.
         packed: result of `pack`.
-        summand: same shape as the result. Must not overlap the output, parts of which may be computed twice.
+        summand: same shape and dtype as the result. Must not overlap the output, parts of which may be
+            computed twice.
         numbers: result of `Window.of_convolution`.
         room: concat buffer: an image, into some of whose channels the result is written; then it is returned.
         first_channel: first of those channels.
@@ -187,8 +201,9 @@ def convolve(
     ours = present(x.dtype)
     result = recorded("conv", ours.convolve, _resolved(x), packed, summand, numbers, room, first_channel)
     if result is None:
-        summand = None if summand is None else _image(summand)
-        result = recorded("conv", ours.convolve, _image(x), packed, summand, numbers, room, first_channel)
+        summand = None if summand is None else _image(summand).to(_dtypes_of(x, numbers)[1])
+        image = _image(_multiplied(x, numbers))
+        result = recorded("conv", ours.convolve, image, packed, summand, numbers, room, first_channel)
     return _made(result, x)
 
 
@@ -214,14 +229,14 @@ def linear(x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]) ->
     """`activation(x @ weight.t() + bias)`, contiguous.
 
     Args:
-        x: [..., in].
+        x: [..., in]. Of float32, it is rounded for products of bfloat16.
         packed: result of `pack`.
         numbers: result of `numbers_of_product`.
     """
     ours = present(x.dtype)
     result: torch.Tensor | None = recorded("linear", ours.linear, _resolved(x), packed, numbers)
     if result is None:  # also if there are more axes than the kernel supports
-        rows = _plain(x).reshape(-1, x.shape[-1]).contiguous()
+        rows = _plain(_multiplied(x, numbers)).reshape(-1, x.shape[-1]).contiguous()
         result = _made(recorded("linear", ours.linear, rows, packed, numbers), x).view(
             *x.shape[:-1], int(numbers[0])
         )
@@ -322,6 +337,32 @@ def present(dtype: torch.dtype) -> _C.ImageKernels:
     return ours
 
 
+def element_of(dtype: torch.dtype | None) -> int:
+    """The number of a dtype among those of the kernels; -1 for None."""
+    return -1 if dtype is None else _ELEMENTS.index(dtype)
+
+
+def dtype_of(element: float) -> torch.dtype | None:
+    """The dtype with this number; None for -1."""
+    return None if element < 0 else _ELEMENTS[int(element)]
+
+
+def _dtypes_of(x: torch.Tensor, numbers: Sequence[float]) -> tuple[torch.dtype, torch.dtype]:
+    """The dtypes of products and result of a convolution or a product."""
+    dtype = dtype_of(numbers[-2]) or x.dtype
+    return dtype, dtype_of(numbers[-1]) or dtype
+
+
+def result_dtype(x: torch.Tensor, numbers: Sequence[float]) -> torch.dtype:
+    """The dtype of the result of `convolve` and `linear`."""
+    return _dtypes_of(x, numbers)[1]
+
+
+def _multiplied(x: torch.Tensor, numbers: Sequence[float]) -> torch.Tensor:
+    """The operand in the dtype of the products."""
+    return x.to(_dtypes_of(x, numbers)[0])
+
+
 def _made(result: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
     if result is None:
         raise LoweringError("a kernel cannot read its operand", got=f"{type(x).__name__} {tuple(x.shape)}")
@@ -376,9 +417,23 @@ def numbers_of(epilogue: Epilogue) -> tuple[int, float, float]:
     return (EPILOGUES.index(_name_of(epilogue)), low, high)
 
 
-def numbers_of_product(out_features: int, epilogue: Epilogue, method: int = SUMS) -> tuple[float, ...]:
-    """The numbers for `linear`; `method` as for `pack`."""
-    return (out_features, method, *numbers_of(epilogue))
+def numbers_of_product(
+    out_features: int,
+    epilogue: Epilogue,
+    method: int = SUMS,
+    dtype: torch.dtype | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> tuple[float, ...]:
+    """The numbers for `linear`.
+
+    Args:
+        out_features: of the weight.
+        epilogue: the activation.
+        method: as for `pack`.
+        dtype: of what is multiplied, as the weight was packed; None for the operand's.
+        out_dtype: of the result; None for that of the products.
+    """
+    return (out_features, method, *numbers_of(epilogue), *map(element_of, (dtype, out_dtype)))
 
 
 def arguments_of(epilogue: Epilogue) -> tuple[str, list[float]]:
@@ -395,7 +450,7 @@ def numbers_in(call: fx.Node) -> tuple[Any, ...]:
 
 def activation_in(call: fx.Node) -> str:
     """The activation of a call of `conv` or `linear`, by its name in `EPILOGUES`."""
-    return EPILOGUES[numbers_in(call)[-3]]
+    return EPILOGUES[numbers_in(call)[_ACTIVATION]]
 
 
 def method_of(call: fx.Node) -> int:

@@ -1,7 +1,9 @@
 """Registers the kernels of `csrc/kernels` as operators: `torch.ops.torchrlopt.conv` and so on.
 
 Images are [batch, channels, height, width] and results are in channels_last. There are four paddings: top,
-left, bottom, right; negative if windows start inside the image. docs/kernels.md describes the operators.
+left, bottom, right; negative if windows start inside the image. `dtype` is that of the products, for which
+the weight is packed (the operand's by default), and `out_dtype` the result's (that of the products by
+default). docs/kernels.md describes the operators.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from torchrlopt.torch_private.operators import OpOverload
 
 _WINDOW = "int[] kernel, int[] stride, int[] padding, int[] dilation"
 _ACTIVATION = "str activation='none', float[] scalars=[]"
-_CONVOLUTION = f"int out_channels, {_WINDOW}, int groups=1, int method=0, {_ACTIVATION}"
-_POOL = f"{_WINDOW}, bool ceil_mode, str kind"
+_TYPES = "ScalarType? dtype=None, ScalarType? out_dtype=None"
+_CONVOLUTION = f"int out_channels, {_WINDOW}, int groups=1, int method=0, {_ACTIVATION}, {_TYPES}"
+_POOL = f"{_WINDOW}, bool ceil_mode, str kind, ScalarType? out_dtype=None"
 _ROOM = "Tensor(a!) room, int first_channel"
 
 
@@ -41,9 +44,12 @@ def _convolution(
     method: int = indirect.SUMS,
     activation: str = "none",
     scalars: Sequence[float] = (),
+    dtype: torch.dtype | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> DirectForm:
     window = (out_channels, *kernel, *stride, *padding[:2], *dilation, *padding[2:])
-    numbers = (*window, groups, method, *_activation(activation, scalars))
+    types = map(indirect.element_of, (dtype, out_dtype))
+    numbers = (*window, groups, method, *_activation(activation, scalars), *types)
     return indirect.convolve, (x, packed, summand, numbers)
 
 
@@ -55,10 +61,12 @@ def _pool(
     dilation: Sequence[int],
     ceil_mode: bool,
     kind: str,
+    out_dtype: torch.dtype | None = None,
 ) -> DirectForm:
     # The number of channels is the image's.
     window = (1, *kernel, *stride, *padding[:2], *dilation, *padding[2:])
-    return indirect.pool, (x, (*window, int(ceil_mode), indirect.POOLS.index(kind)))
+    numbers = (*window, int(ceil_mode), indirect.POOLS.index(kind), indirect.element_of(out_dtype))
+    return indirect.pool, (x, numbers)
 
 
 def _linear(
@@ -68,16 +76,22 @@ def _linear(
     method: int = indirect.SUMS,
     activation: str = "none",
     scalars: Sequence[float] = (),
+    dtype: torch.dtype | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> DirectForm:
-    return indirect.linear, (x, packed, (out_features, method, *_activation(activation, scalars)))
+    types = map(indirect.element_of, (dtype, out_dtype))
+    return indirect.linear, (x, packed, (out_features, method, *_activation(activation, scalars), *types))
 
 
 # ---- results for fake tensors
 
 
-def _image(like: torch.Tensor, channels: int, height: Any, width: Any) -> torch.Tensor:
+def _image(
+    like: torch.Tensor, channels: int, height: Any, width: Any, dtype: torch.dtype | None = None
+) -> torch.Tensor:
     sizes = (like.shape[0], channels, height, width)
-    return torch.empty(sizes, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+    dtype = like.dtype if dtype is None else dtype
+    return torch.empty(sizes, dtype=dtype, device=like.device, memory_format=torch.channels_last)
 
 
 def _sides(x: torch.Tensor, numbers: Sequence[Any], is_ceiled: bool = False) -> list[Any]:
@@ -111,14 +125,22 @@ def _fake_pack_norm(weight: Any, bias: Any, mean: torch.Tensor, var: Any, *rest:
     return _fake_pack(mean.view(-1, 1, 1, 1), bias, mean.shape[0], indirect.SUMS, rest[1])
 
 
+def _fake_conv(x: torch.Tensor, packed: Any, summand: Any, numbers: Sequence[Any], *room: Any) -> Any:
+    height, width = _sides(x, numbers)
+    return room[0] if room else _image(x, numbers[0], height, width, indirect.result_dtype(x, numbers))
+
+
+def _fake_pool(x: torch.Tensor, numbers: Sequence[Any], *room: Any) -> Any:
+    height, width = _sides(x, numbers, bool(numbers[11]))
+    return room[0] if room else _image(x, x.shape[1], height, width, indirect.dtype_of(numbers[-1]))
+
+
 FAKES: dict[Any, Callable[..., Any]] = {
-    indirect.convolve: lambda x, packed, summand, numbers, *room: (
-        room[0] if room else _image(x, numbers[0], *_sides(x, numbers))
+    indirect.convolve: _fake_conv,
+    indirect.pool: _fake_pool,
+    indirect.linear: lambda x, packed, numbers: x.new_empty(
+        (*x.shape[:-1], numbers[0]), dtype=indirect.result_dtype(x, numbers)
     ),
-    indirect.pool: lambda x, numbers, *room: (
-        room[0] if room else _image(x, x.shape[1], *_sides(x, numbers, bool(numbers[11])))
-    ),
-    indirect.linear: lambda x, packed, numbers: x.new_empty((*x.shape[:-1], numbers[0])),
     indirect.shuffle: lambda x, groups: _image(x, *x.shape[1:]),
     indirect.attention: _fake_attention,
     indirect.pack: _fake_pack,
@@ -147,7 +169,7 @@ CONV = define(
 )
 POOL = define(f"pool(Tensor x, {_POOL}) -> Tensor", _pool, FAKES)
 LINEAR = define(
-    f"linear(Tensor x, Tensor packed, int out_features, int method=0, {_ACTIVATION}) -> Tensor",
+    f"linear(Tensor x, Tensor packed, int out_features, int method=0, {_ACTIVATION}, {_TYPES}) -> Tensor",
     _linear,
     FAKES,
 )
@@ -195,6 +217,11 @@ KERNELS = CONVOLUTIONS | POOLS | {LINEAR, SHUFFLE}
 
 PACKING = frozenset({PACK, PACK_NORM})
 WRITERS = frozenset({CONV_INTO, POOL_INTO, COPY_INTO})
+
+
+def set_types(call: fx.Node, **types: torch.dtype | None) -> None:
+    """Set `dtype` or `out_dtype` of a call of `conv`, `linear` or `pool`, in place."""
+    call.args, call.kwargs = tuple({**arguments(call), **types}.values()), {}
 
 
 def can_write(call: fx.Node) -> bool:

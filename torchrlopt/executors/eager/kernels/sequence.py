@@ -35,9 +35,10 @@ class Instruction(NamedTuple):
         other: the summand of a convolution, or the second operand of a pointwise operation.
         room: the concat buffer that the result is written into.
         first_channel: of the concat buffer, or of a slice.
-        numbers: as the call takes them. For a pointwise operation: its index in `_C.POINTWISE_OPERATIONS` and
-            the activation; for a concat buffer or a view: the sizes; for a slice: the number of channels; for
-            a shuffle: the number of groups.
+        numbers: as the call takes them. For a pointwise operation: its index in `_C.POINTWISE_OPERATIONS`,
+            the activation and the dtype of the result (-1: the operand's), by `indirect.element_of`; for a
+            concat buffer: its dtype and its sizes; for a view: the sizes; for a slice: the number of
+            channels; for a shuffle: the number of groups.
     """
 
     operation: int
@@ -53,13 +54,11 @@ class Program(NamedTuple):
     """A sequence.
 
     Attributes:
-        dtype: name of the images' dtype.
         num_inputs: number of operands, including the concat buffers passed in, which come last.
         instructions: in order; each computes one value.
         outputs: numbers of the values that are results.
     """
 
-    dtype: str
     num_inputs: int
     instructions: tuple[Instruction, ...]
     outputs: tuple[int, ...]
@@ -71,9 +70,9 @@ class Program(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Program:
         """Parse a program."""
-        dtype, num_inputs, instructions, outputs = json.loads(text)
+        num_inputs, instructions, outputs = json.loads(text)
         read = (Instruction._make((*each[:-1], tuple(each[-1]))) for each in instructions)
-        return cls(dtype, num_inputs, tuple(read), tuple(outputs))
+        return cls(num_inputs, tuple(read), tuple(outputs))
 
 
 class RunSequence:
@@ -91,7 +90,7 @@ class RunSequence:
     __name__ = "sequence"
 
     def __init__(self, program: Program) -> None:
-        ours = indirect.present(getattr(torch, program.dtype))
+        ours = indirect.present(torch.float32)
         inputs, instructions = program.num_inputs, list(program.instructions)
         self.sequence = _C.KernelSequence(ours, inputs, instructions, list(program.outputs))
         self.program = program
@@ -143,7 +142,8 @@ def interpret(
         elif name == "shuffle":
             made = call(indirect.shuffle, x, *numbers)
         elif name == "room":
-            made = indirect.room_for(list(map(int, numbers)), getattr(torch, program.dtype))
+            dtype = indirect.dtype_of(numbers[0]) or torch.float32
+            made = indirect.room_for(list(map(int, numbers[1:])), dtype)
         elif name == "pointwise":
             made = _pointwise(x, other, *numbers)
             made = call(indirect.fill, made, *place) if place else made
@@ -161,11 +161,18 @@ def _looked_at(name: str, x: torch.Tensor, each: Instruction) -> torch.Tensor:
 
 
 def _pointwise(
-    x: torch.Tensor, other: torch.Tensor | None, kind: float, activation: float, low: float, high: float
+    x: torch.Tensor,
+    other: torch.Tensor | None,
+    kind: float,
+    activation: float,
+    low: float,
+    high: float,
+    element: float,
 ) -> torch.Tensor:
     if other is not None:
         x = x + other if _C.POINTWISE_OPERATIONS[int(kind)] == "add" else x * other
-    return _ACTIVATIONS[indirect.EPILOGUES[int(activation)]](x, low, high)
+    result = _ACTIVATIONS[indirect.EPILOGUES[int(activation)]](x, low, high)
+    return result.to(indirect.dtype_of(element) or x.dtype)
 
 
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor, float, float], torch.Tensor]] = {
