@@ -22,6 +22,7 @@ from torchrlopt.executors.eager.guard import Guard
 from torchrlopt.executors.eager.inplace import reuse_memory
 from torchrlopt.executors.eager.kernels.alignment import align_products
 from torchrlopt.executors.eager.kernels.attention import select_attentions
+from torchrlopt.executors.eager.kernels.conversions import absorb_conversions, merge_conversions
 from torchrlopt.executors.eager.kernels.convolution import select_convolutions
 from torchrlopt.executors.eager.kernels.cublas import select_cublas_linears
 from torchrlopt.executors.eager.kernels.cudnn import select_cudnn_convolutions
@@ -50,6 +51,7 @@ class Fact(enum.Flag):
     PLAIN_WEIGHTS = enum.auto()  # no weight is packed
     FLAT = enum.auto()  # convolutions of one pixel are products
     NO_COPIES = enum.auto()  # copies that change nothing are gone
+    CONVERTED_ONCE = enum.auto()  # no two calls convert the same value to the same dtype
     FINITE = enum.auto()  # it is known which values are finite as long as the inputs are
     PACKED_LINEARS = enum.auto()  # products with a weight are packed where that pays
     PACKED_CONVOLUTIONS = enum.auto()  # convolutions with a weight are packed where that pays
@@ -230,6 +232,14 @@ def _pack_convolutions(program: Program) -> None:
         program.convolutions += select_cudnn_convolutions(graph, static)
 
 
+def _merge_conversions(program: Program) -> None:
+    merge_conversions(program.graph)
+
+
+def _absorb_conversions(program: Program) -> None:
+    absorb_conversions(program.graph, program.is_real)
+
+
 def _restore_strides(program: Program) -> None:
     program.channels_last = propagate(program.graph, program.convolutions)
 
@@ -239,7 +249,7 @@ def _use_pixel_kernels(program: Program) -> None:
     if program.channels_last:
         static = static_nodes(graph, program.static)
         select_pixel_kernels(graph, static, program.channels_last)
-        select_image_kernels(graph, static, program.channels_last)
+        select_image_kernels(graph, static, program.channels_last, program.is_real)
 
 
 def _remove_unread(program: Program) -> None:
@@ -308,6 +318,8 @@ PASSES = checked_order(
         Pass(_widen_weights, _GRAPH | Fact.PLAIN_WEIGHTS),
         # A copy between a product and its activation would prevent fusing the two.
         Pass(_drop_copies, _GRAPH | Fact.PLAIN_WEIGHTS, gives=Fact.NO_COPIES),
+        # A kernel writes a conversion of its result where that has no other reader.
+        Pass(_merge_conversions, _GRAPH | Fact.PLAIN_WEIGHTS, gives=Fact.CONVERTED_ONCE),
         # It creates products, whose results may be finite too.
         Pass(
             _flatten_single_pixels,
@@ -333,6 +345,11 @@ PASSES = checked_order(
             _GRAPH | Fact.NO_COPIES | Fact.FINITE | Fact.STRIDES,
             gives=Fact.PACKED_CONVOLUTIONS,
             ends=Fact.PLAIN_WEIGHTS | Fact.STRIDES,
+        ),
+        # Before layouts: then a concatenated image sees which kernel writes it.
+        Pass(
+            _absorb_conversions,
+            _GRAPH | Fact.CONVERTED_ONCE | Fact.PACKED_LINEARS | Fact.PACKED_CONVOLUTIONS,
         ),
         Pass(_restore_strides, _GRAPH | Fact.PACKED_CONVOLUTIONS, gives=Fact.STRIDES),
         Pass(

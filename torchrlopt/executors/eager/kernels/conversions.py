@@ -1,11 +1,30 @@
-"""Conversions between float32 and bfloat16 in graphs of mixed types."""
+"""Lets our kernels convert between float32 and bfloat16 while they read and write.
+
+In a graph of mixed types, products of bfloat16 stand between conversions. Each would be a pass over memory,
+and each product would be rounded although its reader wants float32.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import fx
 
+from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
-from torchrlopt.executors.lowering.fx_values import cast_to, tensor_of
+from torchrlopt.executors.eager.kernels.operators import CONV, LINEAR, PACK, POOL, set_types
+from torchrlopt.executors.eager.kernels.selection import insert_after
+from torchrlopt.executors.lowering.fx_values import (
+    ORIGIN,
+    arguments,
+    cast_to,
+    only_user,
+    shape_key,
+    tensor_of,
+)
+
+_WRITERS = frozenset({CONV, LINEAR, POOL})
 
 
 def is_conversion(node: object) -> bool:
@@ -14,3 +33,110 @@ def is_conversion(node: object) -> bool:
         return False
     assert isinstance(node, fx.Node)
     return indirect.are_for(tensor_of(node)) and indirect.are_for(tensor_of(node.args[0]))
+
+
+def merge_conversions(graph: fx.Graph) -> None:
+    """Convert each value once, and nothing there and back, in place.
+
+    Args:
+        graph: an ATen graph with `meta["val"]`.
+    """
+    made: dict[Any, fx.Node] = {}
+    for node in list(graph.nodes):
+        if not is_conversion(node):
+            continue
+        source = node.args[0]
+        is_widened = is_conversion(source) and tensor_of(source).dtype is torch.float32  # type: ignore[union-attr]
+        if is_widened:  # exact, so that this conversion undoes it
+            node.replace_all_uses_with(source.args[0])
+        elif (twin := made.setdefault((source, cast_to(node)), node)) is not node:
+            node.replace_all_uses_with(twin)
+        if not node.users:
+            graph.erase_node(node)
+
+
+def converted(value: fx.Node, is_real: bool) -> fx.Node:
+    """The conversion that alone reads the result of a kernel, which can write it; otherwise `value`.
+
+    Args:
+        value: the result of a kernel.
+        is_real: whether rounding may differ: a product of bfloat16 is then not rounded before it is widened.
+    """
+    user = only_user(value)
+    if user is None or not is_conversion(user):
+        return value
+    return user if is_real or cast_to(user) is not torch.float32 else value
+
+
+def types_of(product: fx.Node, last: fx.Node) -> tuple[torch.dtype | None, torch.dtype | None]:
+    """`dtype` and `out_dtype` of a call that computes all from a product to the last node it replaces."""
+    dtype = last.meta["val"].dtype
+    return None, None if dtype is product.meta["val"].dtype else dtype
+
+
+def absorb_conversions(graph: fx.Graph, is_real: bool) -> None:
+    """Let calls of our kernels read and write the types around them, in place.
+
+    Args:
+        graph: an ATen graph with calls of our kernels and `meta["val"]`, without needless conversions.
+        is_real: as for `converted`.
+    """
+    graph.eliminate_dead_code()  # what kernels have replaced would count as a reader
+    for node in list(graph.nodes):
+        if node.target in _WRITERS:
+            absorb_result(graph, node, is_real)
+        elif cast_to(node) is torch.bfloat16 and is_conversion(node):
+            if not all(_reads_float32(call, node) for call in node.users):
+                continue
+            for call in list(node.users):
+                _absorb_operand(graph, call, node)
+            graph.erase_node(node)
+
+
+def absorb_result(graph: fx.Graph, call: fx.Node, is_real: bool) -> None:
+    """Let a call write what a conversion makes of its result, in place.
+
+    Args:
+        graph: the graph.
+        call: of `conv`, `linear` or `pool`.
+        is_real: as for `converted`.
+    """
+    last = converted(call, is_real)
+    if last is call or arguments(call).get("summand") is not None:  # a summand is of the result's type
+        return
+    set_types(call, out_dtype=last.meta["val"].dtype)
+    call.meta["val"] = last.meta["val"]
+    call.meta[ORIGIN] = tuple(dict.fromkeys((*call.meta.get(ORIGIN, ()), *last.meta.get(ORIGIN, ()))))
+    last.replace_all_uses_with(call)
+    graph.erase_node(last)
+
+
+def _reads_float32(call: fx.Node, x: fx.Node) -> bool:
+    """Whether a kernel for bfloat16 can read its operand in float32; see `rounds_input` in csrc/kernels."""
+    if call.args[:1] != (x,) or x in call.args[1:]:
+        return False
+    if call.target is LINEAR:
+        return indirect.method_of(call) == indirect.SUMS
+    if call.target is not CONV:
+        return False
+    named = arguments(call)
+    if named["method"] in indirect.TILES:  # multiplied in float32 anyway
+        return True
+    channels = (shape_key(named["x"]) or (0, None))[1]
+    is_few = isinstance(channels, int) and channels < _C.FEW_KERNEL_CHANNELS
+    is_pixel = {*named["kernel"], *named["stride"]} == {1} and not any(named["padding"])
+    return named["groups"] == 1 and (is_few or is_pixel)
+
+
+def _absorb_operand(graph: fx.Graph, call: fx.Node, conversion: fx.Node) -> None:
+    """Let a call read what a conversion reads."""
+    named = arguments(call)
+    types = {"dtype": torch.bfloat16, "out_dtype": tensor_of(call).dtype}  # type: ignore[union-attr]
+    if named.get("method") in indirect.TILES:
+        types["dtype"] = torch.float32
+        packed = named["packed"]
+        weight, bias, groups, method, _ = packed.args
+        given = insert_after(graph, packed, PACK, (weight, bias, groups, method, torch.float32))
+        call.replace_input_with(packed, given)
+    set_types(call, **types)
+    call.replace_input_with(conversion, conversion.args[0])  # type: ignore[arg-type]

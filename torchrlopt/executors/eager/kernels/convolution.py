@@ -15,6 +15,7 @@ from torch import fx
 
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
+from torchrlopt.executors.eager.kernels.conversions import converted, types_of
 from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
 from torchrlopt.executors.eager.kernels.epilogues import NONE, added_like, fused_activation
 from torchrlopt.executors.eager.kernels.operators import CONV
@@ -51,7 +52,7 @@ def select_convolutions(
     def rewrite(site: Convolution) -> fx.Node:
         method = methods.get(site.node)
         if method is not None:
-            return _rewrite_to_indirect(graph, site, ours, method)
+            return _rewrite_to_indirect(graph, site, ours, method, is_real)
         return _rewrite(graph, site, packed, finite)
 
     def pays(site: Convolution) -> bool:
@@ -120,14 +121,25 @@ def needs_channels_last(call: fx.Node) -> bool:
     return arguments(call)["groups"] > 1 or not is_few
 
 
-def _rewrite_to_indirect(graph: fx.Graph, site: Convolution, packed: PackedWeights, method: int) -> fx.Node:
+def _rewrite_to_indirect(
+    graph: fx.Graph, site: Convolution, packed: PackedWeights, method: int, is_real: bool
+) -> fx.Node:
     """Insert a call of our kernel in place of the last fused node; returns it."""
-    last, summand = added_like(site.node) or (site.node, None)
+    value = converted(site.node, is_real)
+    last, summand = added_like(value) or (value, None)
     last, epilogue = indirect.with_epilogue(last)
     x, window = _window_of(site)
     weight = packed.node(site.weight, site.bias, site.groups, method)
     numbers = (site.groups, method, *indirect.arguments_of(epilogue))
-    args = (x, weight, summand, window.out_channels, *window.arguments(), *numbers)
+    args = (
+        x,
+        weight,
+        summand,
+        window.out_channels,
+        *window.arguments(),
+        *numbers,
+        *types_of(site.node, last),
+    )
     return replace(graph, site.node, last, CONV, args)
 
 

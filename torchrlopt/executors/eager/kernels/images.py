@@ -15,6 +15,7 @@ from torch import fx
 
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.conversions import absorb_result
 from torchrlopt.executors.eager.kernels.operators import (
     CONV,
     COPY_INTO,
@@ -41,7 +42,7 @@ _MAX_SUMMED = 512
 
 
 def select_image_kernels(
-    graph: fx.Graph, static: Collection[fx.Node], channels_last: Collection[fx.Node]
+    graph: fx.Graph, static: Collection[fx.Node], channels_last: Collection[fx.Node], is_real: bool
 ) -> None:
     """Replace such calls, in place.
 
@@ -49,6 +50,7 @@ def select_image_kernels(
         graph: an ATen graph with `meta["val"]`, after `layout.propagate`.
         static: the nodes that are the same in every call.
         channels_last: the nodes whose values are in channels_last at run time.
+        is_real: whether rounding may differ.
     """
     images = set(channels_last)
     for node in list(graph.nodes):
@@ -57,9 +59,9 @@ def select_image_kernels(
         if node.target is aten.cat.default:
             _join(graph, node, images)
         elif node.target is aten._native_batch_norm_legit_no_training.default:
-            _normalise(graph, node, static, images)
+            _normalise(graph, node, static, images, is_real)
         elif node.args[0] in images and _is_wide(node.args[0]):
-            _pool(graph, node, images)
+            _pool(graph, node, images, is_real)
 
 
 def _is_wide(node: Any) -> bool:
@@ -69,7 +71,7 @@ def _is_wide(node: Any) -> bool:
     return bool(_C.LEAST_KERNEL_CHANNELS <= shape[1] <= _C.MOST_KERNEL_CHANNELS)
 
 
-def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
+def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node], is_real: bool) -> None:
     """Call our kernel at this node, if it is a pool that we support."""
     found = None
     if node.target is aten.max_pool2d_with_indices.default:
@@ -90,10 +92,14 @@ def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
             found = _whole_image(node)
     if found is None or last is None:
         return
-    images.add(replace(graph, node, last, POOL, (node.args[0], *found)))
+    call = replace(graph, node, last, POOL, (node.args[0], *found))
+    absorb_result(graph, call, is_real)
+    images.add(call)
 
 
-def _normalise(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], images: set[fx.Node]) -> None:
+def _normalise(
+    graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], images: set[fx.Node], is_real: bool
+) -> None:
     """Replace a batch norm that was not folded into a product by a 1x1 depthwise convolution."""
     named = arguments(node)
     facts = [named[name] for name in ("weight", "bias", "running_mean", "running_var")]
@@ -114,7 +120,9 @@ def _normalise(graph: fx.Graph, node: fx.Node, static: Collection[fx.Node], imag
     channels = shape[1]
     window = indirect.Window(channels, (1, 1), (1, 1), (0, 0), (1, 1)).arguments()
     args = (*window, channels, indirect.SUMS, *indirect.arguments_of(epilogue))
-    images.add(replace(graph, node, last, CONV, (named["input"], packed, None, channels, *args)))
+    call = replace(graph, node, last, CONV, (named["input"], packed, None, channels, *args))
+    absorb_result(graph, call, is_real)
+    images.add(call)
 
 
 def _window(node: fx.Node, kind: str) -> tuple[Any, ...] | None:

@@ -15,6 +15,7 @@ from torch import fx
 
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect, packing
+from torchrlopt.executors.eager.kernels.conversions import converted, types_of
 from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
 from torchrlopt.executors.eager.kernels.epilogues import NONE, fused_activation
 from torchrlopt.executors.eager.kernels.operators import LINEAR
@@ -73,7 +74,7 @@ def select_linears(
     def rewrite(site: Product) -> fx.Node:
         method = methods.get(site.first)
         if method is not None:
-            return _rewrite_to_indirect(graph, site, static, packed, ours, method)
+            return _rewrite_to_indirect(graph, site, static, packed, ours, method, is_real)
         return _rewrite(graph, site, static, packed, finite)
 
     def pays(site: Product) -> bool:
@@ -192,6 +193,7 @@ def _rewrite_to_indirect(
     packed: dict[Any, fx.Node],
     ours: PackedWeights,
     method: int,
+    is_real: bool,
 ) -> fx.Node:
     """The same with our own kernel; an addition that varies between calls stays a separate call."""
     result, bias = joined(graph, site)
@@ -199,8 +201,9 @@ def _rewrite_to_indirect(
         result, bias = site.results[0], site.bias
     rows = rows_of(graph, site, static, packed)
     weight = ours.node(rows, bias, 1, method)
-    last, epilogue = indirect.with_epilogue(result)
-    args = (site.x, weight, _sizes(site)[2], method, *indirect.arguments_of(epilogue))
+    last, epilogue = indirect.with_epilogue(converted(result, is_real))
+    numbers = (_sizes(site)[2], method, *indirect.arguments_of(epilogue))
+    args = (site.x, weight, *numbers, *types_of(site.first, last))
     return replace(graph, site.first, last, LINEAR, args)
 
 
