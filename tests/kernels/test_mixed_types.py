@@ -18,6 +18,7 @@ from tests.kernels.test_bfloat16_kernels import HALF, half, is_rounded_once
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
+from torchrlopt.executors.eager.kernels.operators import ROOM
 
 pytestmark = pytest.mark.skipif(
     "bfloat16" not in _C.kernel_dtypes(), reason="needs AVX-512 with products of bfloat16, and no matrix unit"
@@ -148,6 +149,34 @@ def test_a_chain_of_convolutions_converts_nothing() -> None:
     is_close(prepared, function, args, 2e-2)
 
 
+def test_what_is_concatenated_is_rounded_where_it_is_written() -> None:
+    def function(x: Tensor, w: Tensor, v: Tensor, t: Tensor, u: Tensor) -> Tensor:
+        y = F.conv2d(x, w)
+        parts = [F.relu(cast_conv(y, v, padding=1)), F.relu(cast_conv(y, t))]
+        return cast_conv(F.max_pool2d(torch.cat(parts, 1), 3, 2), u)
+
+    args = [rand(1, 16, 14, 14), weight(24, 16, 1, 1), weight(32, 24, 3, 3), weight(32, 24, 1, 1)]
+    args.append(weight(16, 64, 1, 1))
+    prepared = prepare(function, args, static=[1, 2, 3, 4], is_real=True)
+    (room,) = prepared.split.main.graph.find_nodes(op="call_function", target=ROOM)
+    assert room.args[1] is HALF
+    assert prepared.count("_to_copy") == 0
+    is_close(prepared, function, args, 2e-2)
+
+
+def test_a_gate_of_channels() -> None:
+    def function(x: Tensor, w: Tensor, v: Tensor, u: Tensor) -> Tensor:
+        y = F.relu(F.conv2d(x, w))
+        gate = F.relu(cast_conv(y.mean((2, 3), keepdim=True), v))
+        return y * F.hardsigmoid(cast_conv(gate, u))
+
+    args = [rand(1, 16, 9, 9), weight(32, 16, 1, 1), weight(8, 32, 1, 1), weight(32, 8, 1, 1)]
+    prepared = prepare(function, args, static=[1, 2, 3], is_real=True)
+    assert prepared.count("torchrlopt.linear") == 2
+    assert prepared.count("_to_copy") == 0
+    is_close(prepared, function, args, 2e-2)
+
+
 def test_a_residual_stays_float32() -> None:
     def function(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
         y = F.conv2d(x, w)
@@ -200,6 +229,15 @@ def test_a_conversion_with_other_readers_stays() -> None:
     got, rounded, exact = prepared.run(*args)
     assert torch.equal(rounded, exact.to(HALF))
     torch.testing.assert_close(got, F.conv2d(F.conv2d(*args), args[1]), rtol=0, atol=5e-2)
+
+
+def test_results_of_the_caller_share_no_memory() -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        there = x.to(HALF)
+        return x.to(HALF), x.view(-1).to(HALF), there.to(FLOAT).to(HALF), there
+
+    results = prepare(function, [rand(4, 8)], static=[], is_real=True).run(rand(4, 8))
+    assert len({each.data_ptr() for each in results}) == 4
 
 
 class _Mixed(torch.overrides.TorchFunctionMode):

@@ -6,6 +6,7 @@ and each product would be rounded although its reader wants float32.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -19,10 +20,15 @@ from torchrlopt.executors.lowering.fx_values import (
     ORIGIN,
     arguments,
     cast_to,
+    is_elementwise,
+    is_mutable,
     only_user,
     shape_key,
     tensor_of,
 )
+from torchrlopt.executors.weights.split_fx import reaching_output
+
+aten = torch.ops.aten
 
 _WRITERS = frozenset({CONV, LINEAR, POOL})
 
@@ -36,14 +42,27 @@ def is_conversion(node: object) -> bool:
 
 
 def merge_conversions(graph: fx.Graph) -> None:
-    """Convert each value once, and nothing there and back, in place.
+    """Convert each value once, soon after it is computed, and nothing there and back, in place.
+
+    What the caller gets stays memory of its own. If the graph mutates its own values, nothing changes.
 
     Args:
         graph: an ATen graph with `meta["val"]`.
     """
+    if any(map(is_mutable, graph.nodes)):
+        return
+    graph.eliminate_dead_code()  # such as the indices of a max pool
+    returned = reaching_output(graph)
     made: dict[Any, fx.Node] = {}
+    waiting = [node for node in graph.nodes if is_conversion(node) and node not in returned]
+    while waiting:
+        earlier = _moved_up(graph, waiting[-1])
+        if earlier:
+            waiting[-1:] = earlier
+        else:
+            waiting.pop()
     for node in list(graph.nodes):
-        if not is_conversion(node):
+        if not is_conversion(node) or node in returned:
             continue
         source = node.args[0]
         is_widened = is_conversion(source) and tensor_of(source).dtype is torch.float32  # type: ignore[union-attr]
@@ -53,6 +72,53 @@ def merge_conversions(graph: fx.Graph) -> None:
             node.replace_all_uses_with(twin)
         if not node.users:
             graph.erase_node(node)
+
+
+def _moved_up(graph: fx.Graph, conversion: fx.Node) -> list[fx.Node]:
+    """The conversions of what a call reads that replace the conversion of its result; none if it stays.
+
+    A concatenation and a max pool only move numbers, and are as right after rounding: between convolutions
+    they are rounded where they are written, and moved at half the size.
+    """
+    source, dtype = conversion.args[0], cast_to(conversion)
+    assert isinstance(source, fx.Node)
+    if only_user(source) is not conversion or dtype is not torch.bfloat16:
+        return []
+    call, read = source, list(source.all_input_nodes)
+    if source.target is operator.getitem and source.args[1] == 0 and only_user(read[0]) is source:
+        call, read = read[0], read[0].all_input_nodes
+    is_moving = call.target in (aten.cat.default, aten.max_pool2d_with_indices.default)
+    if not is_moving or not all(map(_is_of_convolution, read)):
+        return []
+    made = []
+    for each in read:
+        with graph.inserting_after(each):
+            made.append(graph.call_function(aten._to_copy.default, (each,), {"dtype": dtype}))
+        made[-1].meta.update(conversion.meta)
+        made[-1].meta["val"] = each.meta["val"].to(dtype)
+        call.replace_input_with(each, made[-1])
+    if call is not source:
+        call.meta["val"] = (conversion.meta["val"], *call.meta["val"][1:])
+    source.meta["val"] = conversion.meta["val"]
+    conversion.replace_all_uses_with(source)
+    graph.erase_node(conversion)
+    return made
+
+
+def _is_of_convolution(value: fx.Node) -> bool:
+    """Whether a convolution computes a value for one reader, followed by activations and max pools."""
+    while only_user(value) is not None:
+        if value.target is aten.convolution.default:
+            return True
+        is_passed = (
+            value.target in (operator.getitem, aten.max_pool2d_with_indices.default)
+            or is_elementwise(value.target)
+            or is_conversion(value)
+        )
+        if not is_passed or len(value.all_input_nodes) != 1:
+            return value.target is aten.cat.default and all(map(_is_of_convolution, value.all_input_nodes))
+        value = value.all_input_nodes[0]
+    return False
 
 
 def converted(value: fx.Node, is_real: bool) -> fx.Node:

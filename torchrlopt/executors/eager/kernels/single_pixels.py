@@ -24,6 +24,7 @@ from torchrlopt.executors.eager.kernels.sites import REQUESTED
 from torchrlopt.executors.lowering.fx_values import (
     ORIGIN,
     arguments,
+    cast_to,
     is_contiguous,
     is_elementwise,
     only_user,
@@ -108,11 +109,14 @@ def _flatten(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def _activation_of(node: fx.Node) -> fx.Node | None:
-    """The only reader, if it is elementwise with one operand and keeps dtype and strides."""
+    """The only reader, if it is elementwise with one operand, or a conversion, and keeps the strides."""
     user = only_user(node)
-    if user is None or not is_elementwise(user.target) or user.all_input_nodes != [node]:
+    if user is None or user.all_input_nodes != [node]:
         return None
     value, given = tensor_of(user), tensor_of(node)
-    if value is None or given is None or value.dtype != given.dtype or value.stride() != given.stride():
+    if value is None or given is None or value.stride() != given.stride():
+        return None
+    is_activation = is_elementwise(user.target) and value.dtype == given.dtype
+    if not (is_activation or cast_to(user) is not None):
         return None
     return user
