@@ -1,7 +1,7 @@
 """Lowers a rewritten graph to bfloat16 call by call, within the user's error budget.
 
-sensitivities -> times -> choice -> build -> measured error; if that misses the budget, the choice is made
-again for a smaller one.
+sensitivities -> times -> choice -> build -> measured error; if that misses the budget or uses little of it,
+the choice is made again.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from torchrlopt.plan.store import make_key
 from torchrlopt.precision.assignment import Assignment, Choice
 from torchrlopt.precision.sensitivity import sensitivities
 from torchrlopt.precision.times import measured_times
+from torchrlopt.precision.tries import MARGIN, tried
 from torchrlopt.report import PrecisionRecord, Rung
 from torchrlopt.torch_private.modes import without_dispatch_modes
 from torchrlopt.torch_private.operators import schema_of
@@ -48,12 +49,6 @@ logger = logging.getLogger("torchrlopt")
 
 _DIRECTIONS = 2
 """Reverse passes: two estimate the error of a rounding to within 4 to 13 % (resnet18, vit_s16)."""
-
-_MARGIN = 0.9
-"""Part of the budget that a choice may use by prediction: predictions are 10 % too low at times, and other
-inputs have other errors."""
-
-_MOST_TRIES = 3
 
 _MOST_CORRECTED = 1.5
 """Most that the error of everything in bfloat16 corrects predictions by: larger ones are no first order."""
@@ -356,33 +351,32 @@ class _Lowering:
         return WithinBudget(run, budget, record, _Narrow(self, budget, *names))
 
     def fitted(self, measured: _Measured, record: PrecisionRecord) -> WithinBudget:
-        """Find a choice that keeps the budget; at most `_MOST_TRIES` are built."""
-        budget, assignment, reason = measured.budget, self.assignment, ""
-        of_all = assignment.of_all()
-        target = _first_target(budget, record.error_of_all or 0.0, of_all.error)
-        curve = tuple(_rung(assignment.within(_MARGIN * budget.max_error * factor)) for factor in _CURVE)
-        record = dataclasses.replace(record, curve=curve)
-        for _ in range(_MOST_TRIES):
-            choice = assignment.within(target)
-            if not (choice.lowered or choice.quantised):
-                reason = "nothing that saves time fits into the budget"
-                break
+        """Find a choice that keeps the budget; a few are built."""
+        budget, assignment, of_all = measured.budget, self.assignment, self.assignment.of_all()
+        kept: list[EagerCallable] = []  # the last that is within the budget
+
+        def error_of(choice: Choice) -> float:
             run = self.whole if choice == of_all else self.built(choice.lowered, choice.quantised)
             error = budget.error(right.run(run, self.inputs, "lower precision"), measured.reference)
-            logger.debug("%d calls in bfloat16: error %.3g", len(choice.lowered), error)
             if error <= budget.max_error:
-                record = dataclasses.replace(
-                    record,
-                    error=error,
-                    lowered=_places(self.calls, choice.lowered),
-                    quantised=_places(self.calls, choice.quantised),
-                    operators=_groups(assignment, choice),
-                )
-                narrow = _Narrow(self, budget, choice.lowered, choice.quantised)
-                return WithinBudget(run, budget, record, narrow)
-            reason = f"the error was {error:.3g} where {choice.error:.3g} was predicted"
-            target = min(target, choice.error) * _MARGIN * budget.max_error / error
-        return WithinBudget(None, None, dataclasses.replace(record, reason=reason))
+                kept[:] = [run]
+            return error
+
+        target = _first_target(budget, record.error_of_all or 0.0, of_all.error)
+        found = tried(assignment.within, error_of, budget.max_error, target)
+        curve = tuple(_rung(assignment.within(MARGIN * budget.max_error * factor)) for factor in _CURVE)
+        record = dataclasses.replace(record, curve=curve)
+        choice = found.choice
+        if choice is None:
+            return WithinBudget(None, None, dataclasses.replace(record, reason=found.reason))
+        record = dataclasses.replace(
+            record,
+            error=found.error,
+            lowered=_places(self.calls, choice.lowered),
+            quantised=_places(self.calls, choice.quantised),
+            operators=_groups(assignment, choice),
+        )
+        return WithinBudget(kept[0], budget, record, _Narrow(self, budget, choice.lowered, choice.quantised))
 
 
 def _first_target(budget: Budget, of_all: float, predicted: float) -> float:
@@ -398,7 +392,7 @@ def _first_target(budget: Budget, of_all: float, predicted: float) -> float:
     scale = predicted / of_all
     if budget.name == "rms":
         scale = min(max(scale, 1 / _MOST_CORRECTED), _MOST_CORRECTED)
-    target = _MARGIN * budget.max_error * scale
+    target = MARGIN * budget.max_error * scale
     return max(target, predicted) if of_all <= budget.max_error else target
 
 
@@ -421,9 +415,9 @@ class _Narrow:
         """Build the choice that is predicted to keep the budget where the present one had this error."""
         assignment = self._this.assignment
         predicted = assignment.of(self._lowered, self._quantised).error
-        choice = assignment.within(predicted * _MARGIN * self._budget.max_error / error)
+        choice = assignment.within(predicted * MARGIN * self._budget.max_error / error)
         self._lowered, self._quantised = choice.lowered, choice.quantised
-        if not (choice.lowered or choice.quantised):
+        if choice.is_exact:
             return None
         return self._this.built(choice.lowered, choice.quantised)
 

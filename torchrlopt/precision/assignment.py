@@ -40,6 +40,11 @@ class Choice:
     error: float
     us: float
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether everything computes in float32."""
+        return not (self.lowered or self.quantised)
+
 
 class Assignment:
     """The choice for one graph.
