@@ -173,11 +173,12 @@ def note(results: Results, row: Row) -> None:
     if row.reason:
         add("failure", None, "", note=row.reason)
         return
-    for number, times_ms in enumerate(row.rounds_ms):
+    for number, (times_ms, processor_ms) in enumerate(zip(row.rounds_ms, row.processor_ms, strict=True)):
         q1, median, q3 = pd.Series(times_ms).quantile([0.25, 0.5, 0.75])
         for metric, ms in (("call", median), ("call, first quartile", q1), ("call, third quartile", q3)):
             add(metric, ms, "ms", round=number)
         add("call, minimum", min(times_ms), "ms", round=number)
+        add("call, processor", processor_ms, "ms", round=number)
     add("peak memory", row.peak_mb, "MB")
     add("first call", row.first_call_s, "s", note=row.kept)
     for metric, value in (("error", row.max_error), ("rms error", row.rms_error)):

@@ -47,7 +47,8 @@ class Row:
         case: What was measured.
         reason: Why it does not count; empty if it does.
         rounds_ms: Milliseconds of each call, by round.
-        eager_ms: The same for eager PyTorch.
+        processor_ms: Milliseconds of the processor, of all threads, by round: the median of the calls.
+        eager_ms: The milliseconds of calls of eager PyTorch.
         peak_mb: Largest resident size of the peer's process, MB.
         first_call_s: Seconds from the built model to its first result, with cold caches.
         max_error: Largest error against float64, in units of the largest output.
@@ -60,6 +61,7 @@ class Row:
     case: Case
     reason: str = ""
     rounds_ms: list[list[float]] = field(default_factory=list)
+    processor_ms: list[float] = field(default_factory=list)
     eager_ms: list[list[float]] = field(default_factory=list)
     peak_mb: float | None = None
     first_call_s: float | None = None
@@ -149,8 +151,9 @@ def _measured(
     by_name = {runner.contestant.name: row for runner, row in zip(runners, rows, strict=True)}
     for number in range(settings.rounds):
         on_progress(f"{rows[0].case.model}: round {number + 1} of {settings.rounds}")
-        for _, runner, times_ms in alternated(runners, 1, "time", seconds=settings.round_s):
+        for _, runner, (times_ms, processor_ms) in alternated(runners, 1, "time", seconds=settings.round_s):
             by_name[runner.contestant.name].rounds_ms.append(times_ms)
+            by_name[runner.contestant.name].processor_ms.append(processor_ms)
     for runner, row in zip(runners, rows, strict=True):
         row.peak_mb = runner.ask("peak")
         if settings.with_kernels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -61,9 +62,18 @@ class Subject:
         np.savez(self._folder / "outputs.npz", *self._peer.outputs())
         return {"first_call_s": first_call_s, "kept": self._peer.kept()}
 
-    def time(self, seconds: float) -> list[float]:
-        """Milliseconds of each call of a round."""
-        return time_round(self._peer.call_ms, seconds)
+    def time(self, seconds: float) -> tuple[list[float], float]:
+        """Milliseconds of each call of a round, and those of the processor of one, in all its threads."""
+        spent: list[float] = []
+
+        def call_ms() -> float:
+            before = time.process_time()
+            ms = self._peer.call_ms()
+            spent.append((time.process_time() - before) * 1e3)
+            return ms
+
+        times_ms = time_round(call_ms, seconds)
+        return times_ms, statistics.median(spent[_NUM_WARM_UP:])
 
     def rate(self, seconds: float) -> float:
         """Calls per second, of all callers of the case together."""
