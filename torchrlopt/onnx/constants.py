@@ -37,7 +37,9 @@ def folded(proto: onnx.ModelProto) -> onnx.ModelProto:
         return proto
     small = without_weights(proto)
     data = small.SerializeToString()
-    names = [tensor.name for tensor in small.graph.initializer if not has_content(tensor)]
+    inputs = {value.name for value in small.graph.input}  # a call may override the weights among them
+    weights = small.graph.initializer
+    names = [each.name for each in weights if each.name in inputs or not has_content(each)]
     limits = dataclasses.replace(LIMITS, seconds=LIMITS.seconds + len(data) / _BYTES_PER_S)
     found = onnx.ModelProto()
     try:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import onnx
 import onnx_ir
 from onnx_ir.passes import common
 from onnxscript.optimizer import fold_constants
 
+from torchrlopt.onnx.opsets import STANDARD_DOMAINS
+
 _MOST_BYTES = 1 << 13  # of an operand or a result: sizes, axes and masks of them, no weights
+
+_RANDOM = frozenset({"Bernoulli", "Dropout"})
+"""These draw numbers, besides those that onnxscript knows; it removes a Dropout that does nothing."""
+
+_APART = "torchrlopt.apart"
+"""A domain that no model imports, so that onnxscript leaves its nodes alone."""
 
 
 def _may_fold(node: onnx_ir.Node) -> bool | None:
@@ -18,12 +27,19 @@ def _may_fold(node: onnx_ir.Node) -> bool | None:
 
     It leaves ConstantOfShape alone lest the model grow. Some runtimes want outputs to be computed by nodes.
     """
-    if any(value.is_graph_output() for value in node.outputs):
+    if node.op_type in _RANDOM or any(value.is_graph_output() for value in node.outputs):
         return False
+    if any(value.shape is not None and _least_size(value.shape) > _MOST_BYTES for value in node.outputs):
+        return False  # onnxscript would compute it first
     if node.op_type != "ConstantOfShape" or node.inputs[0] is None:
         return None
     sizes = onnx_ir.convenience.get_const_tensor(node.inputs[0])
     return sizes is not None and math.prod(sizes.numpy().tolist()) <= _MOST_BYTES
+
+
+def _least_size(shape: onnx_ir.Shape) -> int:
+    """Number of elements, with 1 for each size that is not known."""
+    return math.prod(dim for dim in shape if isinstance(dim, int))
 
 
 def main(data: bytes, arguments: Sequence[str]) -> bytes:
@@ -31,7 +47,7 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
 
     Args:
         data: the model; its large weights are declared without content.
-        arguments: names of these weights.
+        arguments: names of these weights, and of what a call may override.
     """
     proto = onnx.ModelProto()
     proto.ParseFromString(data)
@@ -44,16 +60,56 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
         if value not in graph.inputs:
             graph.inputs.append(value)
             weights.append(value)
-    fold_constants(
-        model,
-        onnx_shape_inference=True,
-        input_size_limit=_MOST_BYTES,
-        output_size_limit=_MOST_BYTES,
-        should_fold=_may_fold,
-    )
-    for each in (common.IdentityEliminationPass(), common.RemoveUnusedNodesPass()):
-        each(model)
+    inner = _forget_shapes(graph)
+    # onnxscript takes a size for positive, but a sum of it and a constant may be negative.
+    absolute = [node for node in graph.all_nodes() if node.op_type == "Abs"]
+    with _apart(absolute):
+        fold_constants(
+            model,
+            onnx_shape_inference=True,
+            input_size_limit=_MOST_BYTES,
+            output_size_limit=_MOST_BYTES,
+            should_fold=_may_fold,
+        )
+    # The pass gives an operand the name of the output, even if it has that of another output.
+    last = [node for node in graph.all_nodes() if any(value.is_graph_output() for value in node.outputs)]
+    with _apart([node for node in last if node.op_type == "Identity"]):
+        common.IdentityEliminationPass()(model)
+    common.RemoveUnusedNodesPass()(model)
+    for value, shape in inner.items():
+        value.shape = shape
     for value in weights:
         graph.inputs.remove(value)
     serialised: bytes = onnx_ir.to_proto(model).SerializeToString()
     return serialised
+
+
+@contextlib.contextmanager
+def _apart(nodes: Sequence[onnx_ir.Node]) -> Iterator[None]:
+    """Hide nodes of the standard domain from passes."""
+    hidden = {node: node.domain for node in nodes if node.domain in STANDARD_DOMAINS}
+    for node in hidden:
+        node.domain = _APART
+    yield
+    for node, domain in hidden.items():
+        node.domain = domain
+
+
+def _forget_shapes(graph: onnx_ir.Graph) -> dict[onnx_ir.Value, onnx_ir.Shape]:
+    """Remove what may not hold, in place: sizes in a loop, which may grow, and empty names of sizes.
+
+    Returns:
+        The shapes of the values in bodies.
+    """
+    inner = {}
+    for each in (graph, *graph.subgraphs()):
+        for value in (*each.inputs, *(value for node in each for value in node.outputs)):
+            shape = value.shape
+            if shape is None:
+                continue
+            # The empty name would count as one size.
+            named = [dim if isinstance(dim, int) or dim.value else None for dim in shape]
+            value.shape = onnx_ir.Shape(named)
+            if each is not graph:
+                inner[value], value.shape = shape, None
+    return inner

@@ -1,0 +1,113 @@
+"""What is folded in a file before it is read, and what only looks constant."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from tests.onnx.onnx_text import proto_of
+from torchrlopt.onnx.constants import folded
+
+
+def fold(body: str) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """A model and what it is folded to, which is valid and has fewer nodes."""
+    model = proto_of(body)
+    found = folded(model)
+    onnx.checker.check_model(found, full_check=True)
+    assert len(found.graph.node) < len(model.graph.node)
+    return model, found
+
+
+def counts(model: onnx.ModelProto) -> Counter[str]:
+    return Counter(node.op_type for node in model.graph.node)
+
+
+def assert_same(model: onnx.ModelProto, found: onnx.ModelProto, **given: Any) -> None:
+    feeds = {name: np.asarray(value) for name, value in given.items()}
+    for one, other in zip(
+        ReferenceEvaluator(model).run(None, feeds), ReferenceEvaluator(found).run(None, feeds), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_sizes_and_constants_are_folded() -> None:
+    model, found = fold(
+        """g (float[2,3,4] x) => (float[6,4] y) {
+            s = Shape<end=2>(x)  n = ReduceProd(s)  minus = Constant<value_ints=[-1]>()
+            sizes = Concat<axis=0>(n, minus)  z = Reshape(x, sizes)  y = Relu(z)
+        }"""
+    )
+    assert counts(found) == {"Reshape": 1, "Relu": 1}
+    assert_same(model, found, x=np.random.randn(2, 3, 4).astype(np.float32))
+
+
+def test_a_default_that_a_call_may_override_is_no_constant() -> None:
+    model, found = fold(
+        """g (float[2,3] x, bool flag, int64[2] sizes, int64[1] at, int64[1] number)
+        => (float[2,3] a, float[A,B] b, int64[1] c, int64[1] d)
+        <bool flag = {0}, int64[2] sizes = {2, 3}, int64[1] at = {0}, int64[1] number = {2}> {
+            u = Identity(x)  b = Reshape(u, sizes)  s = Shape(u)  c0 = Gather<axis=0>(s, at)  c = Neg(c0)
+            d0 = Abs(number)  d = Neg(d0)
+            a = If(flag) <then_branch = t () => (float[2,3] p) { p = Relu(u) },
+                          else_branch = e () => (float[2,3] q) { q = Neg(u) }>
+        }"""
+    )
+    x = np.array([[1, 2, 3], [-4, 5, 6]], dtype=np.float32)
+    assert_same(model, found, x=x)
+    assert_same(model, found, x=x, flag=True, sizes=[3, 2], at=[1], number=[-7])
+
+
+def test_sizes_that_are_not_what_they_seem() -> None:
+    """A size less a constant may be negative, a loop's state may grow, and an empty name is no name."""
+    text = """g (float[N] x, float[P] z, int64 count)
+        => (int64[1] a, float[K] b, float[P] c, float[2] folds, float[N] out) {
+            two = Constant<value_floats=[1.0, 2.0]>()  folds0 = Neg(two)  folds = Neg(folds0)
+            s = Shape(x)  less = Constant<value_ints=[-5]>()  sum = Add(s, less)  a = Abs(sum)
+            yes = Constant<value = bool {1}>()  one = Constant<value_floats=[1.0]>()
+            b = Loop(count, yes, one) <body = g (int64 i, bool on, float[1] state)
+                                                 => (bool still, float[J] next) {
+                still = Identity(on)  size = Shape(state)  number = Cast<to=1>(size)
+                next = Concat<axis=0>(state, number)
+            }>
+            shape = Shape(z)  c0 = Expand(x, shape)  c = Neg(c0)  out = Neg(x)
+        }"""
+    model = proto_of(text)
+    for value in (*model.graph.input, *model.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in ("N", "P"):
+                dim.dim_param = ""
+    found = folded(model)
+    assert len(found.graph.node) < len(model.graph.node)
+    assert_same(model, found, x=np.ones(1, np.float32), z=np.ones(4, np.float32), count=3)
+
+
+def test_what_is_random_or_large_is_not_computed() -> None:
+    _, found = fold(
+        """g (float[2] x) => (float[2] y, float[4] a, float[4] b) {
+            half = Constant<value_float=0.5>()  four = Constant<value_ints=[4]>()  h = Expand(half, four)
+            a0 = Bernoulli(h)  a = Neg(a0)  on = Constant<value = bool {1}>()
+            b0 = Dropout(h, half, on)  b = Neg(b0)
+            size = Constant<value_ints=[1000000000]>()  huge = Expand(half, size)  most = ReduceMax(huge)
+            s = Shape(x)  z = Reshape(x, s)  y = Add(z, most)
+        }"""
+    )
+    kept = counts(found)
+    assert {"Bernoulli", "Dropout", "ReduceMax", "Add"} < set(kept)
+    assert kept["Expand"] == 1
+    assert "Shape" not in kept
+
+
+def test_each_output_keeps_its_name_and_its_graph() -> None:
+    model, found = fold(
+        """g (float[2] x, bool flag) => (float[2] a, float[2] b, float[2] c, float[2] d) {
+            a = Neg(x)  b = Identity(a)  s = Shape(a)  c = Reshape(a, s)
+            d = If(flag) <then_branch = t () => (float[2] p) { p = Identity(a) },
+                          else_branch = e () => (float[2] q) { q = Neg(a) }>
+        }"""
+    )
+    for flag in (True, False):
+        assert_same(model, found, x=np.array([1, -2], dtype=np.float32), flag=flag)
