@@ -1,0 +1,1 @@
+"""Is there anything to learn about precision: priors for the error that roundings cause, and their rivals."""
