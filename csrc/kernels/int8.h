@@ -42,7 +42,7 @@ struct Int8Grid {
         steps((given.channels + kInt8Terms - 1) / kInt8Terms),
         bytes_of_pixel((given.channels + 15) / 16 * 16),
         pixels(given.out_height * given.out_width),
-        unit(has_one_tap ? kInt8Unit : given.out_width),
+        unit(has_one_tap ? kInt8Unit : std::max<int64_t>(given.out_width, 1)),
         units((pixels + unit - 1) / unit),
         shares_panels(given.images == 1 && num_held(given, units) * bytes_of_pixel <= kMostHeldOnce &&
                       !shares_pixels(given, given.out_channels * given.num_taps()) &&

@@ -19,6 +19,7 @@ from tests.kernels.image_cases import rand, weight
 from tests.kernels.kernel_cases import Prepared, prepare, threads
 from tests.kernels.test_indirect import ACTIVATIONS
 from tests.kernels.test_winograd import epilogue
+from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.int8 import as_int8, supports
 from torchrlopt.executors.eager.kernels.operators import CONV, LINEAR
@@ -182,6 +183,12 @@ def test_any_convolution(seed: int, dtype: torch.dtype) -> None:
             assert torch.equal(convolve(x, w, bias, stride, padding, dilation), got)
 
 
+@pytest.mark.parametrize("size", [(0, 5), (5, 0), (2, 9), (9, 2)])
+def test_images_without_windows(size: tuple[int, int]) -> None:
+    x = rand(2, 16, *size).contiguous(memory_format=LAST)
+    assert convolve(x, weight(32, 16, 3, 3)).shape == (2, 32, *(max(each - 2, 0) for each in size))
+
+
 def test_pixels_that_are_not_finite_show_where_they_are_seen() -> None:
     x, w = rand(1, 16, 12, 12).contiguous(memory_format=LAST), weight(32, 16, 3, 3)
     whole = convolve(x, w, padding=1)
@@ -223,7 +230,7 @@ def test_products_of_a_graph(dtype: torch.dtype) -> None:
     args = [arg.to(dtype) for arg in args]
     prepared = prepare(block, args, [1, 2, 3], is_real=True, change=all_that_are_supported)
     assert methods(prepared) == [indirect.INT8] * 2
-    assert prepared.count("gelu") == 0  # fused
+    assert inventory(prepared.split.main.graph).packed == {"linear in int8 + gelu": 1, "linear in int8": 1}
     closely(prepared, block, args)
     args[1] = args[1] * 0.5 + 0.01  # weights that have changed are packed again
     closely(prepared, block, args)

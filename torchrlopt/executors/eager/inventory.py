@@ -113,6 +113,8 @@ def _way(node: fx.Node) -> str:
     method = indirect.method_of(node)
     if method == indirect.BF16X3:
         return " in the matrix unit"
+    if method == indirect.INT8:
+        return " in int8"
     return " by tiles" if method in indirect.TILES else ""
 
 

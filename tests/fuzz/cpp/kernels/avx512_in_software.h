@@ -18,6 +18,7 @@ namespace rlopt_in_software {
 typedef float Floats16 __attribute__((vector_size(64)));
 typedef float Floats8 __attribute__((vector_size(32)));
 typedef int32_t Ints16 __attribute__((vector_size(64)));
+typedef uint8_t Bytes64 __attribute__((vector_size(64)));
 typedef uint16_t Words32 __attribute__((vector_size(64)));
 typedef uint16_t Words16 __attribute__((vector_size(32)));
 typedef uint16_t Words8 __attribute__((vector_size(16)));
@@ -137,6 +138,14 @@ inline Floats with_products(Floats sum, Pairs x, Pairs y) {
   return sum;
 }
 
+/// Four bytes without a sign times four with one.
+inline __m512i with_four_products(__m512i sums, __m512i x, __m512i y) {
+  auto to = cast<Ints16>(sums);
+  const auto numbers = cast<Bytes64>(x), weights = cast<Bytes64>(y);
+  for (int i = 0; i < 64; ++i) to[i / 4] += numbers[i] * static_cast<int8_t>(weights[i]);
+  return cast<__m512i>(to);
+}
+
 template <class Vector>
 inline Vector loaded(const void* from) {
   Vector to;
@@ -170,6 +179,7 @@ inline Vector loaded(const void* from) {
   rlopt_in_software::rounded_lanes<__m256bh, rlopt_in_software::Words16>(value)
 #define _mm256_cvtneps_pbh(value) rlopt_in_software::rounded_lanes<__m128bh, rlopt_in_software::Words8>(value)
 #define _mm512_cvtne2ps_pbh(high, low) rlopt_in_software::rounded_two(high, low)
+#define _mm512_dpbusd_epi32(sums, x, y) rlopt_in_software::with_four_products(sums, x, y)
 #define _mm512_dpbf16_ps(sum, x, y) rlopt_in_software::with_products<rlopt_in_software::Words32>(sum, x, y)
 #define _mm256_dpbf16_ps(sum, x, y) rlopt_in_software::with_products<rlopt_in_software::Words16>(sum, x, y)
 #define _mm256_maskz_loadu_epi16(mask, from) \

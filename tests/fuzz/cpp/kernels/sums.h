@@ -46,13 +46,14 @@ inline void convolution(Case& given, Geometry geometry, bool may_lie_anyhow) {
   // Tiles may lose so much of the terms that lie under them, sums what float32 loses of their own.
   double share = has_tiles(geometry.method) ? 1e-3 : 1e-5;
   if (read != given.element) share = kLostByHalf;
+  const double lost = quantised(geometry.method, in, terms);
   for_each_place(result, [&](int64_t n, int64_t c, int64_t y, int64_t x, const std::string& where) {
     Sum sum = convolved(in, weight.floats(), has_bias ? bias.floats() : nullptr, window, geometry.groups, n,
                         c, y, x);
     if (has_summand) sum.add(summand->at(n, c, y, x));
     // An activation makes errors one and a half times as large at most, and rounds itself.
     const double value = activated(sum.value, after.activation, after.low, after.high);
-    compare(room.at(n, c, y, x), {value, 1.5 * sum.size + std::abs(value)}, share, written, where);
+    compare(room.at(n, c, y, x), {value, 1.5 * sum.size + std::abs(value)}, share, written, where, lost);
   });
   if (room.whole.shape.sizes[1] > result.sizes[1]) room.check_the_rest(result.sizes[1]);
 }
@@ -66,6 +67,8 @@ inline void dense(Case& given) {
   }
   if (has_matrix_unit() && given.element == Element::kFloat32 && given.draw.once_in(2))
     made.method = Method::kBf16x3;
+  else if (has_int8(given.element) && given.draw.once_in(3))
+    made.method = Method::kInt8;
   convolution(given, made, false);
 }
 
@@ -126,15 +129,17 @@ inline void product(Case& given) {
     const int64_t more = draw.between(1, 5);
     shape.strides[1] += more, shape.strides[0] = shape.strides[1] * shape.sizes[1];
   }
-  const bool is_split =
-      has_matrix_unit() && given.element == Element::kFloat32 && inputs >= kFewChannels && draw.once_in(2);
+  Method method = Method::kSums;
+  if (takes_bf16x3(1, inputs, given.element) && draw.once_in(2))
+    method = Method::kBf16x3;
+  else if (takes_int8(1, inputs, given.element) && draw.once_in(3))
+    method = Method::kInt8;
   const Epilogue after = epilogue(draw);
   given.begin("product" + text_of("rows", {shape.sizes[0], shape.sizes[1], inputs}) +
               text_of("outputs", {outputs}) + text_of("stride", {shape.strides[1]}) +
-              text_of("bf16x3", {is_split}) + text_of("threads", {given.num_threads}) +
+              text_of("method", {static_cast<int64_t>(method)}) + text_of("threads", {given.num_threads}) +
               text_of("types", {static_cast<int64_t>(read), static_cast<int64_t>(written)}));
-  std::optional<Call> call =
-      linear_of(shape, outputs, is_split ? Method::kBf16x3 : Method::kSums, after, {given.element, written});
+  std::optional<Call> call = linear_of(shape, outputs, method, after, {given.element, written});
   if (!call) return;
   const Tensor in = tensor(draw, shape);
   const Memory weight = floats(draw, outputs * inputs, given.element), bias = floats(draw, outputs);
@@ -144,6 +149,7 @@ inline void product(Case& given) {
   const Tensor out = empty(draw, call->result);
   compute(given, convolution_work(call->given, given.num_threads),
           {in.memory.data(), packed.floats(), nullptr, out.memory.data()});
+  const double lost = quantised(method, in, inputs);
   for (int64_t n = 0; n < shape.sizes[0]; ++n)
     for (int64_t row = 0; row < shape.sizes[1]; ++row)
       for (int64_t to = 0; to < outputs; ++to) {
@@ -154,7 +160,7 @@ inline void product(Case& given) {
                   weight.floats()[to * inputs + i]);
         const double value = activated(sum.value, after.activation, after.low, after.high);
         compare(out.at((n * shape.sizes[1] + row) * outputs + to), {value, 1.5 * sum.size + std::abs(value)},
-                read == given.element ? 1e-5 : kLostByHalf, written, text_of("at", {n, row, to}));
+                read == given.element ? 1e-5 : kLostByHalf, written, text_of("at", {n, row, to}), lost);
       }
 }
 
