@@ -83,9 +83,12 @@ METHOD_PRODUCTS: dict[str, tuple[int, int, int]] = {
         (16, 768, 768), (64, 512, 1536), (128, 768, 768), (128, 768, 3072), (128, 3072, 768), (784, 256, 256),
     )
 }  # fmt: skip
-METHODS = {"sums": indirect.SUMS, "bf16x3": indirect.BF16X3} | dict(
-    zip(("tiles_of_2", "tiles_of_4"), indirect.TILES, strict=True)
-)
+METHODS = {
+    "sums": indirect.SUMS,
+    "bf16x3": indirect.BF16X3,
+    **dict(zip(("tiles_of_2", "tiles_of_4"), indirect.TILES, strict=True)),
+    "int8": indirect.INT8,
+}
 #: Channels, height and width.
 POOLS: dict[str, tuple[int, int]] = {"64, 111 x 111": (64, 111), "256, 27 x 27": (256, 27)}
 #: Heads, queries (and as many keys), head size, causal mask.
@@ -134,8 +137,8 @@ def main(
     Microseconds per call: the minimum on the CPU, the median of replays on CUDA; all implementations
     alternate.
     kernels: ATen, oneDNN's packed form, and our kernel, with images in channels_last and packed weights.
-    methods: oneDNN and our kernels by sums, in a matrix unit, and by tiles; the table notes which one is
-        chosen.
+    methods: oneDNN and our kernels by sums, in a matrix unit, by tiles, and in int8; the table notes which
+        one is chosen.
     calls: the ways in which the eager executor may call PyTorch's own kernels, of which CUDA has the most.
 
     Example: python -m baselines.kernels --threads 1 --csv kernels.csv
@@ -249,6 +252,8 @@ def has_method(method: int, kernel: int) -> bool:
     """Whether the method supports a window of this size."""
     if method == indirect.BF16X3:
         return _C.kernel_has_matrix_unit() and dtype_name() == "float32"
+    if method == indirect.INT8:
+        return indirect.has_int8(torch.get_default_dtype())
     return method == indirect.SUMS or kernel == 3
 
 
