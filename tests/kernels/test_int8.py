@@ -241,7 +241,7 @@ def test_convolutions_of_a_graph() -> None:
         inner = F.relu(F.conv2d(x, first, bias))
         return F.relu(x + F.conv2d(inner, second, None, 1, 1))
 
-    args = [rand(2, 64, 10, 11), weight(64, 64, 1, 1), rand(64), weight(64, 64, 3, 3)]
+    args = [rand(2, 128, 10, 11), weight(128, 128, 1, 1), rand(128), weight(128, 128, 3, 3)]
     for dynamic in (False, True):
         prepared = prepare(block, args, [1, 2, 3], dynamic, is_real=True, change=all_that_are_supported)
         assert methods(prepared) == [indirect.INT8] * 2
@@ -250,7 +250,7 @@ def test_convolutions_of_a_graph() -> None:
 
 
 def test_a_convolution_of_one_pixel() -> None:
-    args = [rand(2, 128, 1, 1), weight(96, 128, 1, 1)]
+    args = [rand(2, 128, 1, 1), weight(160, 128, 1, 1)]
     prepared = prepare(F.conv2d, args, [1], is_real=True, change=all_that_are_supported)
     assert methods(prepared) == [indirect.INT8]
     closely(prepared, F.conv2d, args)
