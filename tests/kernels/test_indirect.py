@@ -281,10 +281,12 @@ def test_what_does_not_fit_is_refused() -> None:
     packed, numbers = indirect.pack(w, None, 1), window.of_convolution(1, Epilogue())
     with pytest.raises(ValueError, match="elements is expected"):
         ours.convolve(x, packed[:-1], None, numbers)
-    with pytest.raises(ValueError, match="16 numbers are expected, not 15"):
+    with pytest.raises(ValueError, match="18 numbers are expected, not 17"):
         ours.convolve(x, packed, None, numbers[:-1])
     with pytest.raises(ValueError, match="no such activation"):
-        ours.convolve(x, packed, None, (*numbers[:13], 99, 0.0, 0.0))
+        ours.convolve(x, packed, None, (*numbers[:13], 99, 0.0, 0.0, -1, -1))
+    with pytest.raises(ValueError, match="no such type of numbers"):
+        ours.convolve(x, packed, None, (*numbers[:-1], 2))
     with pytest.raises(ValueError, match="no such window"):
         ours.convolve(x, packed, None, (8, 3, 3, 0, *numbers[4:]))
     with pytest.raises(ValueError, match="does not fit"):
@@ -305,7 +307,7 @@ def test_the_names_are_as_many_as_the_kernels_have() -> None:
         assert indirect.numbers_of(epilogue)[0] == number
         assert ours.linear(x, packed, indirect.numbers_of_product(8, epilogue)) is not None
     with pytest.raises(ValueError, match="no such activation"):
-        ours.linear(x, packed, (8, 0, len(indirect.EPILOGUES), 0.0, 0.0))
+        ours.linear(x, packed, (8, 0, len(indirect.EPILOGUES), 0.0, 0.0, -1, -1))
 
 
 @pytest.mark.parametrize("instructions", ["avx2", "none"])

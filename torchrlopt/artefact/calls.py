@@ -20,7 +20,6 @@ from torch import fx
 from torchrlopt.artefact import operators
 from torchrlopt.artefact.functions import checked_of, name_of
 from torchrlopt.errors import ModelFormatError, UnsupportedError
-from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
 from torchrlopt.executors.eager.kernels.sequence import Program, RunSequence
 
 Json = Any
@@ -304,10 +303,10 @@ def _sequence(program: Json, num_operands: int) -> RunSequence:
         LoweringError: this processor has no kernels.
     """
     try:
-        dtype, num_inputs, instructions, outputs = program
-        if dtype not in {each.name for each in KERNEL_DTYPES.values()} or num_inputs != num_operands:
-            raise damaged("a sequence of kernels is for other operands", dtype)
-        return RunSequence(Program.of(json.dumps([dtype, num_inputs, instructions, outputs])))
+        num_inputs, instructions, outputs = program
+        if num_inputs != num_operands:
+            raise damaged("a sequence of kernels is for other operands", num_inputs)
+        return RunSequence(Program.of(json.dumps([num_inputs, instructions, outputs])))
     except (ValueError, TypeError, IndexError, RuntimeError, OverflowError) as error:
         raise damaged("a sequence of kernels is malformed", error) from error
 
