@@ -161,7 +161,8 @@ def table(own: pd.DataFrame) -> pd.DataFrame:
 def at_no_more_error(found: pd.DataFrame, time: str = "ms") -> pd.DataFrame:
     """Speed-up of torchrlopt over each other peer (columns) by model, at no more than the peer's error.
 
-    It is that of the fastest budget whose measured error is not larger. Rounding in float32 is no error.
+    It is that of the largest measured error that is not larger: the choice must not see times, or it would
+    prefer the luckiest of several equals. Rounding in float32 is no error.
 
     Args:
         found: see `points`.
@@ -174,7 +175,7 @@ def at_no_more_error(found: pd.DataFrame, time: str = "ms") -> pd.DataFrame:
         for peer in each[~each.peer.map(is_ours)].itertuples():
             equal = ours[ours.error <= max(peer.error, floor)]
             if len(equal):
-                ratio = getattr(peer, time) / equal[time].min()
+                ratio = getattr(peer, time) / equal.sort_values("error", kind="stable")[time].iloc[-1]
                 ratios.setdefault(str(peer.peer), {})[str(model)] = ratio
     return pd.DataFrame(ratios)
 

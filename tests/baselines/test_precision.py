@@ -85,6 +85,8 @@ def points() -> pd.DataFrame:
         ("a", "openvino", 2e-8, 4.0, 4.0),
         ("a", "openvino_int8", 2e-2, 1.0, 0.5),
         ("a", "torchrlopt/default", 1.5e-7, 4.0, 4.0),
+        ("a", "torchrlopt/default/1e-3", 1.5e-7, 4.0, 4.0),
+        ("a", "torchrlopt/default/3e-3", 1e-3, 1.9, 1.9),  # faster by luck
         ("a", "torchrlopt/default/1e-2", 9e-3, 2.0, 2.0),
         ("a", "torchrlopt/default/3e-2", 2.1e-2, 0.5, 0.5),
         ("b", "eager", 1e-7, 2.0, 2.0),
