@@ -11,12 +11,19 @@ import onnx_ir
 from onnx_ir.passes import common
 from onnxscript.optimizer import fold_constants
 
+from torchrlopt.onnx.forms.from_onnx import OPERATORS
 from torchrlopt.onnx.opsets import STANDARD_DOMAINS
 
 _MOST_BYTES = 1 << 13  # of an operand or a result: sizes, axes and masks of them, no weights
 
-_RANDOM = frozenset({"Bernoulli", "Dropout"})
-"""These draw numbers, besides those that onnxscript knows; it removes a Dropout that does nothing."""
+_CLASSES = ("Elementwise", "Host", "Movement", "Reduction", "Transcendental", "View")
+
+_EVALUATED = frozenset(name for name, info in OPERATORS.items() if info["cost_class"] in _CLASSES) | {
+    "CastLike", "NonZero", "OneHot", "Range",
+}  # fmt: skip
+"""What sizes, axes and masks are made of. ONNX 1.23 evaluates some others wrongly, such as LRN and
+LpNormalization, and draws numbers, as for Bernoulli and Dropout.
+"""
 
 _APART = "torchrlopt.apart"
 """A domain that no model imports, so that onnxscript leaves its nodes alone."""
@@ -27,8 +34,12 @@ def _may_fold(node: onnx_ir.Node) -> bool | None:
 
     It leaves ConstantOfShape alone lest the model grow. Some runtimes want outputs to be computed by nodes.
     """
-    if node.op_type in _RANDOM or any(value.is_graph_output() for value in node.outputs):
+    if node.op_type not in _EVALUATED or node.domain not in STANDARD_DOMAINS:
         return False
+    if any(value.is_graph_output() for value in node.outputs):
+        return False
+    if any(value.dtype == onnx_ir.DataType.STRING for value in node.outputs):
+        return False  # onnxscript makes tensors of texts that cannot be written
     if any(value.shape is not None and _least_size(value.shape) > _MOST_BYTES for value in node.outputs):
         return False  # onnxscript would compute it first
     if node.op_type != "ConstantOfShape" or node.inputs[0] is None:
