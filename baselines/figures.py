@@ -21,6 +21,7 @@ import pandas as pd
 import typer
 
 from baselines import calls, compare, kernels, prices, search
+from baselines.shared import gap_closed
 from baselines.shared.tables import markdown, of, read
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -159,6 +160,7 @@ TABLES: dict[str, Callable[..., pd.DataFrame]] = {
     "families": search.family_table,
     "searchers": search.close_table,
     "library": search.library_table,
+    "gap-closed": gap_closed.table_of,
 }
 
 

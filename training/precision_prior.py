@@ -37,7 +37,7 @@ def main(
         "runs/precision"
     ),
     seeds: Annotated[int, typer.Option(min=1, help="Networks, each from other random weights.")] = 5,
-    epochs: Annotated[int, typer.Option(min=1, help="Of training, for each network.")] = 150,
+    epochs: Annotated[int, typer.Option(min=1, help="Of training, for each network.")] = 60,
     learnt: Annotated[str, typer.Option(help="Models to learn from, separated by commas.")] = ",".join(
         LEARNT
     ),
@@ -140,8 +140,8 @@ def compare(
         logs, seconds = timed(lambda network=network: network(table))
         contest.add("network", seed, seconds, sensitivities_of(table.parts, logs), logs=logs, table=table)
     for seed, posterior in enumerate(posteriors):
-        measure = lambda call: this.error([call]) ** 2  # noqa: E731
-        logs, seconds = timed(lambda: posterior.corrected(table, measure, _MEASURED_CALLS))
+        corrected = functools.partial(posterior.corrected, table, this.squared_error, _MEASURED_CALLS)
+        logs, seconds = timed(corrected)
         way = f"network, {_MEASURED_CALLS} calls measured"
         contest.add(way, seed, seconds, sensitivities_of(table.parts, logs), logs=logs, table=table)
     return found
@@ -190,9 +190,7 @@ class _Contest:
                 return tries[-1]
 
             aim = MARGIN * budget / scale
-            found, spent = timed(
-                lambda aim=aim, budget=budget: tried(assignment.within, error_of, budget, aim)
-            )
+            found = tried(assignment.within, error_of, budget, aim)
             share = found.choice.us / none if found.choice is not None else 1.0
             self._add(way, seed, budget, "time", share)
             self._add(way, seed, budget, "runs", len(tries) + is_scaled)

@@ -1,4 +1,4 @@
-"""The table of ways to know sensitivities: how much of the gap between constant and measured ones each closes."""
+"""How much of the gap between constant and measured sensitivities other ways to know them close."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def table_of(frame: pd.DataFrame) -> pd.DataFrame:
     that with measured ones. The interval is a bootstrap over models, and over seeds within them.
     """
     times = frame[frame.metric == "time"]
-    own = frame[frame.metric != "time"].groupby(["peer", "metric"], sort=False).value.mean().unstack()
+    means = frame[frame.metric != "time"].groupby(["peer", "metric"], sort=False).value.mean()
+    own = means.unstack().reindex(times.peer.unique())
     logs = {
         str(way): np.log(rows.pivot_table(index="model", columns="round", values="value", aggfunc=_geometric))
         for way, rows in times.groupby("peer", sort=False)
