@@ -227,10 +227,11 @@ class PrecisionOptions(_Group):
     """How exact the outputs must be."""
 
     max_error: float | Literal["bfloat16"] | None = None
-    """Largest error of the outputs, relative to float64: calls may then compute in bfloat16, chosen one by
-    one so that the error of the outputs stays within it. "bfloat16" stands for the error of a graph that
-    computes everything in bfloat16. By default, results are as exact as the original's. Applies to each graph
-    of a model that is cut into several, and to the eager executor on processors with bfloat16 units."""
+    """Largest error of the outputs, relative to float64: calls may then compute in bfloat16 or with 8-bit
+    integers, chosen one by one so that the error of the outputs stays within it. "bfloat16" stands for 1.2
+    times the error of everything in bfloat16. By default, results are as exact as the original's. Applies to
+    each graph of a model that is cut into several; for "eager" on processors with bfloat16 units, and for
+    "openvino"."""
 
     error_metric: str | Callable[[Sequence[Any], Sequence[Any]], float] = "rms"
     """How the error is measured: "rms" is the root mean square of the difference over that of the reference,

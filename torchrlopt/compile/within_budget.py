@@ -50,6 +50,9 @@ logger = logging.getLogger("torchrlopt")
 _DIRECTIONS = 2
 """Reverse passes: two estimate the error of a rounding to within 4 to 13 % (resnet18, vit_s16)."""
 
+_ROOM = 1.2
+"""The budget "bfloat16" as a multiple of the error on the example inputs: other inputs have other errors."""
+
 _MOST_CORRECTED = 1.5
 """Most that the error of everything in bfloat16 corrects predictions by: larger ones are no first order."""
 
@@ -211,7 +214,7 @@ class _Measured:
         budget = _budget(options.precision, math.inf)
         own = budget.error(right.run(exact, inputs), self.reference)
         of_all = budget.error(self.of_whole, self.reference)
-        limit = given if isinstance(given, float) else of_all
+        limit = given if isinstance(given, float) else _ROOM * of_all
         if limit < own:
             raise UnsupportedError(f"float32 itself has an error of {own:.2e}")
         self.budget = dataclasses.replace(budget, max_error=limit)
@@ -364,8 +367,8 @@ class _Lowering:
 
         target = _first_target(budget, record.error_of_all or 0.0, of_all.error)
         found = tried(assignment.within, error_of, budget.max_error, target)
-        curve = tuple(_rung(assignment.within(MARGIN * budget.max_error * factor)) for factor in _CURVE)
-        record = dataclasses.replace(record, curve=curve)
+        others = dict.fromkeys(assignment.within(MARGIN * budget.max_error * factor) for factor in _CURVE)
+        record = dataclasses.replace(record, curve=tuple(_rung(each) for each in others if not each.is_exact))
         choice = found.choice
         if choice is None:
             return WithinBudget(None, None, dataclasses.replace(record, reason=found.reason))
