@@ -357,6 +357,20 @@ def test_the_rest_of_a_model_is_optimised(tmp_path: Path) -> None:
         assert line in text
 
 
+def test_the_check_finds_what_it_leaves_out_by_name(tmp_path: Path) -> None:
+    """Also nodes without names whose results are renamed when constants are folded, and an If."""
+    body = """g (float[2,4] x) => (float[4] noise, float[8] y, float[2,4] z) {
+        drawn = RandomNormal<shape=[4]>()  noise = Identity(drawn)
+        sizes = Shape(x)  number = ReduceProd(sizes)  flat = Reshape(x, number)  y = Relu(flat)
+        yes = Constant<value = bool {1}>()
+        z = If(yes) <then_branch = t () => (float[2,4] p) { p = Neg(x) },
+                     else_branch = e () => (float[2,4] q) { q = Abs(x) }>
+    }"""
+    report = optimise_onnx(saved(tmp_path, body), tmp_path / "out.onnx", on_error="raise", measure=False)
+    assert report.kept == "rewritten"
+    assert set(operators(tmp_path / "out.onnx")) & {"Shape", "ReduceProd"} == set()
+
+
 TOO_LARGE = AROUND.replace("[2,4]", "[1000000,1000000]")
 
 

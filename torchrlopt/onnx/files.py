@@ -105,7 +105,7 @@ def made_of(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:
     if path is not None:
         for graph in (model.graph, *(function.graph for function in model.functions.values())):
             onnx_ir.external_data.set_base_dir(graph, path.parent)
-    _name_nodes(model.graph)
+    name_nodes(model.graph)
     _clear_negative_sizes(model.graph)
     return model
 
@@ -158,7 +158,7 @@ def _is_valid(proto: onnx.ModelProto) -> bool:
     return True
 
 
-def _name_nodes(graph: onnx_ir.Graph) -> None:
+def name_nodes(graph: onnx_ir.Graph) -> None:
     """Give every node a unique name: nodes are looked up by name."""
     taken: set[str] = set()
     last: dict[

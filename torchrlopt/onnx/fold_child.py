@@ -11,6 +11,7 @@ import onnx_ir
 from onnx_ir.passes import common
 from onnxscript.optimizer import fold_constants
 
+from torchrlopt.onnx.files import name_nodes
 from torchrlopt.onnx.forms.from_onnx import OPERATORS
 from torchrlopt.onnx.opsets import STANDARD_DOMAINS
 
@@ -72,9 +73,11 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
             graph.inputs.append(value)
             weights.append(value)
     inner = _forget_shapes(graph)
-    # onnxscript takes a size for positive, but a sum of it and a constant may be negative.
-    absolute = [node for node in graph.all_nodes() if node.op_type == "Abs"]
-    with _apart(absolute):
+    # The check finds a node that has no converter by its name, which may be made of that of an output.
+    name_nodes(graph)
+    # onnxscript takes a size for positive, but a sum of it and a constant may be negative. An If of which it
+    # keeps a branch would have no counterpart in the check.
+    with _apart([node for node in graph.all_nodes() if node.op_type in ("Abs", "If")]):
         fold_constants(
             model,
             onnx_shape_inference=True,
