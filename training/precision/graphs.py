@@ -138,7 +138,7 @@ class Lowered:
         kept = [number for number, size in enumerate(sizes) if size > 0]
         return Table(
             [_operator(each) for each in nodes],
-            np.asarray(features, np.float32),
+            _finite(features),
             np.asarray(edges, np.int64).reshape(-1, 2).T,
             [parts[each] for each in kept],
             np.asarray([[by_name[parts[each][1]], by_name[parts[each][2]]] for each in kept], np.int64),
@@ -177,6 +177,11 @@ def timed(function: Callable[[], _Made]) -> tuple[_Made, float]:
     start = time.process_time()
     made = function()
     return made, time.process_time() - start
+
+
+def _finite(rows: list[list[float]]) -> np.ndarray[Any, Any]:
+    """As an array; statistics of masks, whose entries are infinite, count as none."""
+    return np.nan_to_num(np.asarray(rows, np.float32), nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _operator(node: fx.Node) -> str:
