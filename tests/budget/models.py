@@ -9,7 +9,7 @@ from torch import Tensor, nn
 class Block(nn.Module):
     """Attention, norms, a residual stream and products: what transformers are made of."""
 
-    def __init__(self, width: int = 64) -> None:
+    def __init__(self, width: int = 128) -> None:
         super().__init__()
         self.attention = nn.MultiheadAttention(width, 4, batch_first=True)
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
@@ -27,9 +27,9 @@ class Images(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = nn.Conv2d(3, 64, 3, padding=1)
-        self.second = nn.Conv2d(64, 64, 3, padding=1)
-        self.last = nn.Linear(64, 10)
+        self.first = nn.Conv2d(3, 128, 3, padding=1)
+        self.second = nn.Conv2d(128, 128, 3, padding=1)
+        self.last = nn.Linear(128, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         """Take (batch, 3, height, width), return (batch, 10)."""
@@ -53,13 +53,13 @@ class Uneven(nn.Module):
 def block() -> tuple[nn.Module, tuple[Tensor, ...]]:
     """Return a transformer of two blocks, and its input."""
     torch.manual_seed(0)
-    return nn.Sequential(Block(), Block()).eval(), (torch.randn(2, 32, 64),)
+    return nn.Sequential(Block(), Block()).eval(), (torch.randn(2, 32, 128),)
 
 
 def images() -> tuple[nn.Module, tuple[Tensor, ...]]:
     """Return the network of convolutions, and its input."""
     torch.manual_seed(0)
-    return Images().eval(), (torch.randn(2, 3, 24, 24),)
+    return Images().eval(), (torch.randn(2, 3, 16, 16),)
 
 
 def uneven() -> tuple[nn.Module, tuple[Tensor, ...]]:

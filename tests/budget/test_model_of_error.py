@@ -125,4 +125,4 @@ def test_the_error_of_integers_is_predicted(make: Callable[[], Made], is_low: bo
         error = rms(run(*this.inputs), this.module(*this.inputs))
     squares = sum(found.quantised[name] for name in quantised)
     squares += _predicted(this, lowered) ** 2 if is_low else 0.0
-    assert error == pytest.approx(squares**0.5, rel=0.35)
+    assert 0.5 < error / squares**0.5 < 1.35, "fused kernels round less often"
