@@ -62,6 +62,14 @@ def _is_float(node: onnx_ir.Node) -> bool:
     return dtype is None or dtype.is_floating_point()
 
 
+def _has_mask(node: onnx_ir.Node) -> bool:
+    return len(node.inputs) > 3 and node.inputs[3] is not None
+
+
+def _has_mask_in_double(node: onnx_ir.Node) -> bool:
+    return _has_mask(node) and node.outputs[0].dtype == onnx_ir.DataType.DOUBLE
+
+
 def _is_magnified(node: onnx_ir.Node) -> bool:
     """Whether a later operator or the caller sees the relative error of tiny results.
 
@@ -219,6 +227,13 @@ _NO_NAN = "a mean of nothing is not NaN"
 ROWS: Mapping[str, tuple[Row, ...]] = {
     # Seen in ONNX Runtime 1.31.1.
     "onnxruntime": (
+        Row("Attention", "NaN where a mask leaves nothing", None, _has_mask_in_double),
+        Row(
+            "Attention",
+            "0 where a whole row of the mask is the lowest number; no broadcasting of rows or columns",
+            stable_forms.masked_attention,
+            _has_mask,
+        ),
         Row("Celu", _EXP_MINUS_1, stable_forms.elu),
         Row("CumSum", _FLOAT_SUMS, stable_forms.in_double, _is_float),
         Row("Elu", _EXP_MINUS_1, stable_forms.elu),

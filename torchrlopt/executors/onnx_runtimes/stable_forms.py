@@ -157,6 +157,27 @@ def group_norm(node: onnx_ir.Node) -> None:
     form.finish(form.of("Add", scaled, form.reshape(bias, columns)))
 
 
+def masked_attention(node: onnx_ir.Node) -> None:
+    """Attention with a mask of all rows and columns, without numbers that ONNX Runtime takes for -inf.
+
+    A row that has only the lowest number of float32 gives 0 there, as if it were -inf. PyTorch gives the mean
+    of the values, because all keys are equally likely. So does the next number, which is too large for any
+    score to change it. Narrow types are widened: ONNX Runtime would round the scores to them.
+    """
+    form = _Form(node)
+    q, k, v, mask = (form.wide(index) for index in range(4))
+    if mask.dtype != onnx_ir.DataType.BOOL:
+        lowest = np.finfo(np.float32).min
+        is_lowest = form.of("Equal", mask, float(lowest))
+        is_lowest.type = onnx_ir.TensorType(onnx_ir.DataType.BOOL)
+        mask = form.add("Where", [is_lowest, form.scalar(np.nextafter(lowest, 0), mask), mask], like=mask)
+    given = form.operand(3).shape
+    if given is None or [*given[-2:]] != [None if x.shape is None else x.shape[-2] for x in (q, k)]:
+        sizes = [form.reshape(form.length(x, -2), [1]) for x in (q, k)]
+        mask = form.add("Expand", [mask, form.concat(sizes, 0)], like=mask)
+    form.finish(form.add("Attention", [q, k, v, mask, *node.inputs[4:]], form.attributes, like=v))
+
+
 def in_double(node: onnx_ir.Node) -> None:
     """A sum in float64, as in PyTorch."""
     form = _Form(node)
