@@ -334,6 +334,12 @@ class Options(_Common):
                 expected="measure=True",
                 got="executor='auto', measure=False",
             )
+        if self.precision.max_error is not None and self.numerics == "strict":
+            raise OptionsError(
+                "an error budget allows more than rounding",
+                expected="numerics='real'",
+                got=f"numerics='strict', max_error={self.precision.max_error!r}",
+            )
         if self.executor == "auto" and self.plan is not None:
             raise OptionsError(
                 "a plan that is given was made for one executor",

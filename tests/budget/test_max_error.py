@@ -213,6 +213,16 @@ def test_budgets_that_are_none_are_refused(given: Any) -> None:
         torchrlopt.Options(max_error=given)
 
 
+def test_files_keep_their_types(tmp_path: Path) -> None:
+    with pytest.raises(OptionsError, match="keeps the types"):
+        torchrlopt.optimise_onnx(tmp_path / "in.onnx", tmp_path / "out.onnx", max_error=1e-2)
+
+
+def test_a_budget_contradicts_strict_numerics() -> None:
+    with pytest.raises(OptionsError, match="numerics='real'"):
+        torchrlopt.Options(max_error=1e-2, numerics="strict")
+
+
 def test_metrics_that_are_none_are_refused() -> None:
     with pytest.raises(OptionsError, match="error_metric"):
         torchrlopt.Options(max_error=1e-2, error_metric="rmse")

@@ -51,6 +51,12 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
             expected=f"one of {', '.join(executor_table.names())}",
             got="auto",
         )
+    if options.precision.max_error is not None:
+        raise OptionsError(
+            "a file keeps the types that it has",
+            expected="no max_error",
+            got=f"max_error={options.precision.max_error!r}",
+        )
     if options.executor == "default":
         options = dataclasses.replace(options, executor=executor_table.BASELINE)
     if not path_out.absolute().parent.is_dir():
