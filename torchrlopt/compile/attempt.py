@@ -206,9 +206,11 @@ def _in_lower_precision(
             journal.add(precision=(dataclasses.replace(found.record, error=None, reason=reason),))
             return None
         timing = against(contestant.original, found.run, contestant.inputs, policy).timing
-    journal.add_timing(timing)
     if not policy.is_faster(timing):
-        return Attempt(options, journal, None, timing, not_faster(timing, policy))
+        reason = f"in bfloat16, {not_faster(timing, policy)}"
+        journal.add(precision=(dataclasses.replace(found.record, error=None, reason=reason),))
+        return None
+    journal.add_timing(timing)
     return Attempt(options, journal, found.run, timing, lower=limits)
 
 
