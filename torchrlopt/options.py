@@ -250,6 +250,8 @@ class PrecisionOptions(_Group):
                 got=f"{given!r} ({type(given).__name__})",
                 todo="max_error=1e-2 allows an error of one percent",
             )
+        if is_number:
+            object.__setattr__(self, "max_error", float(given))  # type: ignore[arg-type]
         if not callable(self.error_metric):
             _one_of(ERROR_METRICS, "error_metric", self.error_metric)
         if self.max_error is None and self.error_metric != "rms":

@@ -341,3 +341,8 @@ def test_large_budgets_are_used_for_integers(make: Callable[[], Made], tmp_path:
     torchrlopt.save(fast, tmp_path / "model.rlopt")
     loaded = torchrlopt.load(tmp_path / "model.rlopt")
     assert error_of(loaded, model, inputs) == pytest.approx(record.error, rel=0.01)
+
+
+def test_a_whole_number_is_a_budget() -> None:
+    assert torchrlopt.Options(max_error=1).precision.max_error == 1.0
+    assert isinstance(torchrlopt.Options(max_error=1).precision.max_error, float)
