@@ -346,3 +346,28 @@ def test_large_budgets_are_used_for_integers(make: Callable[[], Made], tmp_path:
 def test_a_whole_number_is_a_budget() -> None:
     assert torchrlopt.Options(max_error=1).precision.max_error == 1.0
     assert isinstance(torchrlopt.Options(max_error=1).precision.max_error, float)
+
+
+class Masked(nn.Module):
+    """Attention as sums and products; its mask is part of the sums."""
+
+    def __init__(self, lowest: float) -> None:
+        super().__init__()
+        self.products, self.lowest = nn.ModuleList(nn.Linear(64, 64) for _ in range(4)), lowest
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        q, k, v = (self.products[at](x) for at in range(3))
+        scores = q @ k.transpose(1, 2) / 8 + torch.where(mask, 0.0, self.lowest)
+        return self.products[3](scores.softmax(-1) @ v)
+
+
+@pytest.mark.parametrize("lowest", [float("-inf"), torch.finfo(torch.float32).min])
+def test_masks_do_not_hide_what_roundings_cause(lowest: float) -> None:
+    torch.manual_seed(0)
+    model, inputs = Masked(lowest).eval(), (torch.randn(2, 16, 64), torch.ones(16, 16).tril().bool())
+    fast = torchrlopt.optimise(model, inputs, max_error=2e-3, **OPTIONS)
+    (record,) = fast.report.precision
+    assert record.lowered, record.reason
+    with torch.no_grad():
+        reference = copy.deepcopy(model).double()(inputs[0].double(), inputs[1])
+        assert 1e-5 < rms([fast(*inputs)], [reference]) <= 2e-3

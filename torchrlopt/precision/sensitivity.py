@@ -203,7 +203,7 @@ class _Run(torch.fx.Interpreter):
         return n.target in EXACT and self._fixed.isdisjoint(n.all_input_nodes)
 
     def _add(self, sums: dict[Any, float], key: Any, gradient: torch.Tensor, value: torch.Tensor) -> None:
-        rounding = value.detach() - _rounded(value.detach(), None)
+        rounding = _finite(value.detach() - _rounded(value.detach(), None))
         sums[key] += float((gradient * rounding).square_().sum())
 
     def _by_weights(
@@ -217,7 +217,7 @@ class _Run(torch.fx.Interpreter):
         with torch.no_grad():
             exact = _first(super().run_node(n))
             self.env.update({each: rounded(value, n) for each, value in floats.items()})
-            changed = _first(super().run_node(n)) - exact
+            changed = _finite(_first(super().run_node(n)) - exact)
             self.env.update(floats)
         return changed
 
@@ -239,6 +239,11 @@ def _detached(value: Any) -> Any:
 
 def _rounded(value: torch.Tensor, _: Any) -> torch.Tensor:
     return value.to(LOW).to(value.dtype)
+
+
+def _finite(change: torch.Tensor) -> torch.Tensor:
+    """Take what is infinite, or is by rounding, as unchanged: it is a mask, which softmax ignores."""
+    return change.nan_to_num_(0.0, 0.0, 0.0)
 
 
 def _quantised_pixels(value: torch.Tensor, n: fx.Node) -> torch.Tensor:
