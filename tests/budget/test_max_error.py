@@ -371,3 +371,14 @@ def test_masks_do_not_hide_what_roundings_cause(lowest: float) -> None:
     with torch.no_grad():
         reference = copy.deepcopy(model).double()(inputs[0].double(), inputs[1])
         assert 1e-5 < rms([fast(*inputs)], [reference]) <= 2e-3
+
+
+def test_the_error_is_measured_on_the_inputs_of_each_compilation() -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(4, 64).repeat_interleave(2, 0)
+    near, options = rows + 1e-3 * torch.randn_like(rows), OPTIONS | {"max_error": 1e-2}
+    kept = []
+    for inputs in (torch.randn(8, 64), torch.randn(8, 64), torch.randn(8, 64), torch.randn(8, 64), near):
+        model = Scaled().eval()
+        kept.append(torchrlopt.optimise(model, (inputs,), **options))
+        assert error_of(kept[-1], model, (inputs,)) <= 1e-2

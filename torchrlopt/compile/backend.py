@@ -377,9 +377,11 @@ def _answer(
 def _is_shared(options: Options) -> bool:
     """Whether a compiled graph can be reused for the same graph with the same options.
 
-    Not if the weights are baked in, nor if the plan is in a file, which may change.
+    Not if the weights are baked in, nor if the plan is in a file, which may change, nor if its error was
+    measured on other inputs.
     """
-    return options.lowering.weights != "frozen" and options.plan is None
+    is_exact = options.precision.max_error is None
+    return options.lowering.weights != "frozen" and options.plan is None and is_exact
 
 
 def _rewrite(original: Callable[..., Any], traced: Traced, options: Options, journal: Journal) -> Attempt:
