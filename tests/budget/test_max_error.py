@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -382,3 +383,26 @@ def test_the_error_is_measured_on_the_inputs_of_each_compilation() -> None:
         model = Scaled().eval()
         kept.append(torchrlopt.optimise(model, (inputs,), **options))
         assert error_of(kept[-1], model, (inputs,)) <= 1e-2
+
+
+def test_the_budget_bfloat16_is_that_of_these_weights() -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(4, 64).repeat_interleave(2, 0)
+    options = OPTIONS | {"cache": True, "max_error": "bfloat16"}
+    limits = []
+    for distance in (0.05, 1.0):
+        torch._dynamo.reset()
+        inputs = (rows + distance * torch.randn_like(rows),)
+        limits.append(torchrlopt.optimise(Scaled().eval(), inputs, **options).report.precision[0].max_error)
+    assert limits[1] < 0.5 * limits[0]
+
+
+def test_a_stored_choice_does_not_say_what_the_budget_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = block()
+    options = OPTIONS | {"cache": True}
+    everything = torchrlopt.optimise(model, inputs, max_error=5e-2, **options).report.precision[0]
+    loose = dataclasses.replace(everything, max_error=1e9)
+    monkeypatch.setattr(within_budget, "_stored", lambda key: loose)
+    torch._dynamo.reset()
+    fast = torchrlopt.optimise(model, inputs, max_error=1e-3, **options)
+    assert error_of(fast, model, inputs) <= 1e-3

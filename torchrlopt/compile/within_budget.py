@@ -345,12 +345,18 @@ class _Lowering:
         names = _names_in(self.calls, record)
         if names is None:
             return None
-        budget = _budget(self._options.precision, record.max_error)
+        limit, of_all = self._options.precision.max_error, record.error_of_all
+        if not isinstance(limit, float):  # it depends on inputs and weights, and those may be others
+            of_all = _budget(self._options.precision, math.inf).error(
+                right.run(self.whole, self.inputs, "everything in bfloat16"), reference
+            )
+            limit = _ROOM * of_all
+        budget = _budget(self._options.precision, limit)
         run = self.built(*names)
         error = budget.error(right.run(run, self.inputs, "lower precision"), reference)
         if error > budget.max_error:
             return None
-        record = dataclasses.replace(record, error=error)
+        record = dataclasses.replace(record, max_error=limit, error=error, error_of_all=of_all)
         return WithinBudget(run, budget, record, _Narrow(self, budget, *names))
 
     def fitted(self, measured: _Measured, record: PrecisionRecord) -> WithinBudget:
