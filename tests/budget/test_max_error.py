@@ -406,3 +406,22 @@ def test_a_stored_choice_does_not_say_what_the_budget_is(monkeypatch: pytest.Mon
     torch._dynamo.reset()
     fast = torchrlopt.optimise(model, inputs, max_error=1e-3, **options)
     assert error_of(fast, model, inputs) <= 1e-3
+
+
+class Steps(nn.Module):
+    """Has an operator without a derivative between two products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.heaviside(self.first(x), x))
+
+
+def test_without_derivatives_the_graph_stays_exact() -> None:
+    torch.manual_seed(0)
+    model, inputs = Steps().eval(), (torch.randn(16, 64),)
+    fast = torchrlopt.optimise(model, inputs, max_error=1e-3, **OPTIONS)
+    assert fast.report.kept == "rewritten"
+    assert "no derivative" in str(fast.report.precision[0].reason)

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.precision.retyped import EXACT, LOW, owner_of
 from torchrlopt.executors.weights.static_part import static_nodes
 from torchrlopt.ops.traits import MOVES
@@ -75,7 +76,10 @@ def sensitivities(
         for _ in range(num_directions):
             signs = [_signs(each, generator) for each in outputs]
             # Gradients are consumed by hooks; the leaves accumulate none that anybody reads.
-            torch.autograd.backward(outputs, signs, retain_graph=True, inputs=run.leaves)
+            try:
+                torch.autograd.backward(outputs, signs, retain_graph=True, inputs=run.leaves)
+            except RuntimeError as error:
+                raise UnsupportedError("an operator has no derivative", got=str(error)) from error
             for leaf in run.leaves:
                 leaf.grad = None
     share = 1.0 / num_directions
