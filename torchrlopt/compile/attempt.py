@@ -203,7 +203,7 @@ def _in_lower_precision(
         duel = against(exact, found.run, contestant.inputs, policy).timing
         if not policy.is_faster(duel):
             reason = f"bfloat16 is not faster than float32: {duel.after_ms:.3f} and {duel.before_ms:.3f} ms"
-            journal.add(precision=(dataclasses.replace(found.record, error=None, reason=reason),))
+            journal.add(precision=(found.record.without_effect(reason),))
             return None
         timing = against(contestant.original, found.run, contestant.inputs, policy).timing
     if not policy.is_faster(timing):

@@ -24,7 +24,7 @@ from torchrlopt.judge import right
 from torchrlopt.judge.budget import Budget
 from torchrlopt.options import OnError
 from torchrlopt.processes import renew_locks_in_forks
-from torchrlopt.report import Report, Status
+from torchrlopt.report import PrecisionRecord, Report, Status
 from torchrlopt.torch_private.tensors import version_of
 
 
@@ -35,13 +35,14 @@ class Lower:
     Attributes:
         budget: of its error.
         exact: builds the same graph in the types of the model.
-        narrow: builds it with fewer calls in lower precision, for inputs on which it had a larger error; None
-            once the inputs of calls are no longer there, or if nothing is left to lower.
+        narrow: takes an error that was too large, builds the graph with fewer calls in lower precision, and
+            returns it with its record, or None if nothing is left to lower; None once the inputs of calls are
+            no longer there.
     """
 
     budget: Budget
     exact: Callable[[], Lowered]
-    narrow: Callable[[float], Lowered | None] | None = None
+    narrow: Callable[[float], tuple[Lowered, PrecisionRecord] | None] | None = None
 
 
 MEASURED: contextvars.ContextVar[Callable[[Compiled, float], None] | None] = contextvars.ContextVar(
@@ -179,7 +180,8 @@ class Compiled:
             beyond = BudgetError(what, where="calibration", expected=limit, got=f"{error:.3g}")
             self._be_exact(beyond, lower)
         else:
-            self.lowered, self._evaluations = narrower, _evaluations(narrower)
+            self.lowered, record = narrower
+            self._evaluations, self.status.precision = _evaluations(self.lowered), (record,)
 
     def end_calibration(self) -> None:
         """Free what only `narrow` needs."""
@@ -189,6 +191,7 @@ class Compiled:
     def _be_exact(self, error: BudgetError, lower: Lower) -> None:
         """Compute in the types of the model from now on."""
         self.status.exact_since = described(error)
+        self.status.precision = tuple(each.without_effect(error.what) for each in self.status.precision)
         WARNINGS.warn(error.what, f"{described(error)}; it computes in float32 from now on")
         self.lowered, self._lower = lower.exact(), None
         self._evaluations = _evaluations(self.lowered)

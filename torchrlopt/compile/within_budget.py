@@ -81,7 +81,7 @@ class WithinBudget:
     run: Lowered | None
     budget: Budget | None
     record: PrecisionRecord
-    narrow: Callable[[float], Lowered | None] | None = None
+    narrow: Callable[[float], tuple[Lowered, PrecisionRecord] | None] | None = None
 
 
 def within_budget(
@@ -357,7 +357,7 @@ class _Lowering:
         if error > budget.max_error:
             return None
         record = dataclasses.replace(record, max_error=limit, error=error, error_of_all=of_all)
-        return WithinBudget(run, budget, record, _Narrow(self, budget, *names))
+        return WithinBudget(run, budget, record, _Narrow(self, budget, reference, record, *names))
 
     def fitted(self, measured: _Measured, record: PrecisionRecord) -> WithinBudget:
         """Find a choice that keeps the budget; a few are built."""
@@ -378,14 +378,19 @@ class _Lowering:
         choice = found.choice
         if choice is None:
             return WithinBudget(None, None, dataclasses.replace(record, reason=found.reason))
-        record = dataclasses.replace(
+        record = self.recorded(record, choice, found.error)
+        narrow = _Narrow(self, budget, measured.reference, record, choice.lowered, choice.quantised)
+        return WithinBudget(kept[0], budget, record, narrow)
+
+    def recorded(self, record: PrecisionRecord, choice: Choice, error: float) -> PrecisionRecord:
+        """Enter a choice and its measured error in a record."""
+        return dataclasses.replace(
             record,
-            error=found.error,
+            error=error,
             lowered=_places(self.calls, choice.lowered),
             quantised=_places(self.calls, choice.quantised),
-            operators=_groups(assignment, choice),
+            operators=_groups(self.assignment, choice),
         )
-        return WithinBudget(kept[0], budget, record, _Narrow(self, budget, choice.lowered, choice.quantised))
 
 
 def _first_target(budget: Budget, of_all: float, predicted: float) -> float:
@@ -411,16 +416,24 @@ class _Narrow:
     Args:
         this: the graph.
         budget: of the error.
+        reference: outputs in float64.
+        record: of the present choice.
         lowered, quantised: names of the calls that are, now.
     """
 
     def __init__(
-        self, this: _Lowering, budget: Budget, lowered: Collection[str], quantised: Collection[str]
+        self,
+        this: _Lowering,
+        budget: Budget,
+        reference: Sequence[Any],
+        record: PrecisionRecord,
+        lowered: Collection[str],
+        quantised: Collection[str],
     ) -> None:
-        self._this, self._budget = this, budget
+        self._this, self._budget, self._reference, self._record = this, budget, reference, record
         self._lowered, self._quantised = lowered, quantised
 
-    def __call__(self, error: float) -> Lowered | None:
+    def __call__(self, error: float) -> tuple[Lowered, PrecisionRecord] | None:
         """Build the choice that is predicted to keep the budget where the present one had this error."""
         assignment = self._this.assignment
         predicted = assignment.of(self._lowered, self._quantised).error
@@ -428,7 +441,9 @@ class _Narrow:
         self._lowered, self._quantised = choice.lowered, choice.quantised
         if choice.is_exact:
             return None
-        return self._this.built(choice.lowered, choice.quantised)
+        run = self._this.built(choice.lowered, choice.quantised)
+        own = self._budget.error(right.run(run, self._this.inputs, "lower precision"), self._reference)
+        return run, self._this.recorded(self._record, choice, own)
 
 
 def _rung(choice: Choice) -> Rung:

@@ -133,4 +133,7 @@ class Journal:
                 phases_ms[event.phase] = phases_ms.get(event.phase, 0.0) + event.ms
             else:
                 notes[event.text] = None
-        return Report(status or Status(), **facts, phases_ms=phases_ms, notes=tuple(notes))
+        status = status or Status()
+        precision = facts.pop("precision", ())
+        status.precision = status.precision or precision  # calls may have changed it since
+        return Report(status, **facts, phases_ms=phases_ms, notes=tuple(notes))

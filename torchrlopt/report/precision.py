@@ -78,6 +78,14 @@ class PrecisionRecord:
     curve: tuple[Rung, ...] = ()
     reason: str | None = None
 
+    def without_effect(self, reason: str) -> PrecisionRecord:
+        """The record of the same budget where everything computes in float32.
+
+        Args:
+            reason: why.
+        """
+        return dataclasses.replace(self, error=None, lowered=(), quantised=(), operators=(), reason=reason)
+
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> PrecisionRecord:
         """Make a record from its JSON."""

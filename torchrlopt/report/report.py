@@ -66,6 +66,7 @@ class Status:
             change, if it evaluates expressions over weights.
         checked_sets: those of them for which its outputs were compared with the original's.
         calibration: on how many further calls the error of lower precision was measured; None for none.
+        precision: how the error budget is used, for each graph; empty without a budget.
         exact_since: why the graph computes in float32 although it was built in lower precision.
         by_size: which graph runs for calls of other sizes than the first, if sizes vary, with both times.
         repro: the reproduction of the failure that led to the original, see `Report.dump_repro`.
@@ -76,6 +77,7 @@ class Status:
     weight_sets: int = 0
     checked_sets: int = 0
     calibration: str | None = None
+    precision: tuple[PrecisionRecord, ...] = ()
     exact_since: str | None = None
     by_size: list[str] = dataclasses.field(default_factory=list)
     repro: Repro | None = dataclasses.field(default=None, compare=False, repr=False)
@@ -154,7 +156,6 @@ class Report:
         measured_plans: plans that were timed next to the searched one, see the option `measure_plans`.
         parts: which executor runs which part, in call order, if the executor takes only parts of the graph;
             empty otherwise.
-        precision: how the error budget was used, for each graph; empty without a budget.
         graph_hash: SHA-256 of the graph that was planned, see `plan.search.graph_hash`.
         plans: the plan of each graph so far, as `SavedPlan` holds them.
         searches: how the plan of each graph was found.
@@ -189,7 +190,6 @@ class Report:
     choices: tuple[Choice, ...] = _merged((), _chained)
     measured_plans: tuple[MeasuredPlan, ...] = _merged((), _chained)
     parts: tuple[Part, ...] = _merged((), _chained)
-    precision: tuple[PrecisionRecord, ...] = _merged((), _chained)
     graph_hash: str = _merged("", _joined)
     plans: tuple[dict[str, Any], ...] = _merged((), _chained)
     searches: tuple[SearchRecord, ...] = _merged((), _chained)
@@ -215,6 +215,11 @@ class Report:
     def checked_sets(self) -> int:
         """Sets of weights for which outputs were compared with the original's, see `Status`."""
         return self.status.checked_sets
+
+    @property
+    def precision(self) -> tuple[PrecisionRecord, ...]:
+        """How the error budget is used, see `Status`."""
+        return self.status.precision
 
     @property
     def plan(self) -> SavedPlan:
@@ -430,6 +435,7 @@ def _merged_status(each: Sequence[Status]) -> Status:
         fallback_reason="; ".join(reasons) or None,
         weight_sets=sum(one.weight_sets for one in each),
         checked_sets=sum(one.checked_sets for one in each),
+        precision=_chained(one.precision for one in each),
         calibration="; ".join(one.calibration for one in each if one.calibration) or None,
         exact_since=next((one.exact_since for one in each if one.exact_since), None),
         by_size=[text for one in each for text in one.by_size],
