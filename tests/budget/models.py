@@ -9,7 +9,7 @@ from torch import Tensor, nn
 class Block(nn.Module):
     """Attention, norms, a residual stream and products: what transformers are made of."""
 
-    def __init__(self, width: int = 128) -> None:
+    def __init__(self, width: int = 64) -> None:
         super().__init__()
         self.attention = nn.MultiheadAttention(width, 4, batch_first=True)
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
@@ -25,11 +25,11 @@ class Block(nn.Module):
 class Images(nn.Module):
     """Convolutions with a residual sum, a pool, and a classifier."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 64) -> None:
         super().__init__()
-        self.first = nn.Conv2d(3, 128, 3, padding=1)
-        self.second = nn.Conv2d(128, 128, 3, padding=1)
-        self.last = nn.Linear(128, 10)
+        self.first = nn.Conv2d(3, width, 3, padding=1)
+        self.second = nn.Conv2d(width, width, 3, padding=1)
+        self.last = nn.Linear(width, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         """Take (batch, 3, height, width), return (batch, 10)."""
@@ -50,16 +50,16 @@ class Uneven(nn.Module):
         return self.small(x) * 1e-3 + self.large(x)
 
 
-def block() -> tuple[nn.Module, tuple[Tensor, ...]]:
+def block(width: int = 64) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """Return a transformer of two blocks, and its input."""
     torch.manual_seed(0)
-    return nn.Sequential(Block(), Block()).eval(), (torch.randn(2, 32, 128),)
+    return nn.Sequential(Block(width), Block(width)).eval(), (torch.randn(2, 32, width),)
 
 
-def images() -> tuple[nn.Module, tuple[Tensor, ...]]:
+def images(width: int = 64) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """Return the network of convolutions, and its input."""
     torch.manual_seed(0)
-    return Images().eval(), (torch.randn(2, 3, 16, 16),)
+    return Images(width).eval(), (torch.randn(2, 3, 24, 24),)
 
 
 def uneven() -> tuple[nn.Module, tuple[Tensor, ...]]:
