@@ -1,6 +1,5 @@
 """Copies a lowered graph with some of its calls in bfloat16: those that are `lowerable`.
 
-Every value exists in float32, in bfloat16, or in both: it is converted at most once, where it is computed.
 Weights are converted in the prologue, once for each set of them.
 """
 
@@ -8,21 +7,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection
-from typing import Any
 
 import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels.indirect import INT8
 from torchrlopt.executors.eager.kernels.sites import REQUESTED
-from torchrlopt.executors.lowering.fx_values import ORIGIN, is_mutable, tensor_of
+from torchrlopt.executors.lowering.fx_values import is_mutable, tensor_of
 from torchrlopt.executors.lowering.lazy_code import lazy_module
 from torchrlopt.executors.weights.half_precision import FOLLOWING, is_smooth
 from torchrlopt.executors.weights.split_fx import reaching_output
 from torchrlopt.executors.weights.static_part import static_nodes
-from torchrlopt.executors.weights.widening import Widening, cast
+from torchrlopt.executors.weights.two_dtypes import TwoDtypes
 from torchrlopt.ops.traits import MOVES, PRODUCTS
-from torchrlopt.torch_private.pytree import tree_map_only
 
 aten = torch.ops.aten
 
@@ -113,63 +110,10 @@ def retyped(
         quantised: names of calls to compute with 8-bit integers, see `kernels.int8.supports`; their operands
             and results stay in float32, or in bfloat16 if they are in `lowered`.
     """
-    return lazy_module(module, _Copy(module.graph, frozenset(lowered), frozenset(quantised)).made())
-
-
-class _Copy:
-    """One walk over a graph.
-
-    Args:
-        graph: the old graph.
-        lowered: names of the calls to lower.
-        quantised: names of the calls to compute with 8-bit integers.
-    """
-
-    def __init__(self, graph: fx.Graph, lowered: frozenset[str], quantised: frozenset[str]) -> None:
-        self._old, self._lowered, self._quantised = graph, lowered, quantised
-        self._new = fx.Graph()
-        self._high: dict[fx.Node, fx.Node] = {}  # as it was
-        self._low: dict[fx.Node, fx.Node] = {}  # in bfloat16
-        self._as_low = Widening(LOW)
-
-    def made(self) -> fx.Graph:
-        """Return the new graph."""
-        for node in self._old.nodes:
-            is_item = node.target is operator.getitem and node.args[0] in self._low
-            if node.name in self._lowered or is_item:
-                call = self._new.node_copy(node, self._lowered_of)
-                call.meta["val"] = tree_map_only(torch.Tensor, self._value, node.meta["val"])
-                self._low[node] = call
-                if tensor_of(node) is not None and not _is_float32(node):
-                    self._high[node] = call  # the indices of a max pool
-            else:
-                call = self._high[node] = self._new.node_copy(node, self._as_it_was)
-            if node.name in self._quantised:
-                call.meta[REQUESTED] = INT8
-        return self._new
-
-    def _value(self, value: torch.Tensor) -> torch.Tensor:
-        return self._as_low(value) if value.dtype is torch.float32 else value
-
-    def _as_it_was(self, node: fx.Node) -> fx.Node:
-        if node not in self._high:
-            self._high[node] = self._cast(node, self._low[node], node.meta["val"])
-        return self._high[node]
-
-    def _lowered_of(self, node: fx.Node) -> fx.Node:
-        if node not in self._low:
-            if not _is_float32(node):
-                return self._as_it_was(node)
-            self._low[node] = self._cast(node, self._high[node], self._as_low(node.meta["val"]))
-        return self._low[node]
-
-    def _cast(self, node: fx.Node, source: fx.Node, value: Any) -> fx.Node:
-        call = cast(self._new, source, value)
-        if ORIGIN in node.meta:
-            call.meta[ORIGIN] = node.meta[ORIGIN]
-        return call
-
-
-def _is_float32(node: fx.Node) -> bool:
-    value = tensor_of(node)
-    return value is not None and value.dtype is torch.float32
+    made = TwoDtypes(lambda dtype: dtype is torch.float32, LOW)
+    for node in module.graph.nodes:
+        is_item = node.target is operator.getitem and node.args[0] in made.other
+        call = made.copy_in_other(node) if node.name in lowered or is_item else made.copy(node)
+        if node.name in quantised:
+            call.meta[REQUESTED] = INT8
+    return lazy_module(module, made.graph)

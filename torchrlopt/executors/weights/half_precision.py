@@ -20,7 +20,6 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.lowering.fx_values import (
-    ORIGIN,
     cast_to,
     is_elementwise,
     is_mutable,
@@ -29,10 +28,9 @@ from torchrlopt.executors.lowering.fx_values import (
 )
 from torchrlopt.executors.weights.split_fx import reaching_output
 from torchrlopt.executors.weights.static_part import static_nodes
-from torchrlopt.executors.weights.widening import Widening, cast
+from torchrlopt.executors.weights.two_dtypes import TwoDtypes
 from torchrlopt.ops.traits import MOVES
 from torchrlopt.torch_private.operators import overload_name, schema_of
-from torchrlopt.torch_private.pytree import tree_map_only
 
 logger = logging.getLogger("torchrlopt")
 
@@ -88,7 +86,7 @@ def compute_half_in_float32(module: fx.GraphModule, static: Collection[str]) -> 
 
 
 class _Rewriting:
-    """One walk over a graph; each value exists in float16, in float32, or in both.
+    """One walk over a graph.
 
     Args:
         graph: the old graph.
@@ -99,25 +97,23 @@ class _Rewriting:
         self._old = graph
         self._static = static
         self._returned = reaching_output(graph)
-        self._new = fx.Graph()
-        self._narrow: dict[fx.Node, fx.Node] = {}
-        self._wide: dict[fx.Node, fx.Node] = {}
+        self._new = TwoDtypes(lambda dtype: dtype is torch.float16, torch.float32)
         self._computed: set[fx.Node] = set()  # values that are computed in float32
-        self._as_float32 = Widening(torch.float32)
 
     def rewritten(self) -> fx.Graph:
         """Return the new graph."""
         for node in self._old.nodes:
             if self._is_there(node):
-                self._narrow[node] = self._wide[node.args[0]]
+                self._new.own[node] = self._new.other[node.args[0]]
             elif _is_cast(node, torch.float16) and _dtype(node.args[0]) is torch.float32:
-                self._wide[node] = self._narrowed(node.args[0])
+                self._new.other[node] = self._new.in_own(node.args[0])
                 self._computed.add(node)
             elif self._is_wide(node):
-                self._widen(node)
+                self._new.copy_in_other(node)
+                self._computed.add(node)
             else:
-                self._narrow[node] = self._new.node_copy(node, self._narrowed)
-        return self._new
+                self._new.copy(node)
+        return self._new.graph
 
     def _is_there(self, node: fx.Node) -> bool:
         """True for a cast to float32 of a value computed in float32; outputs are always copied."""
@@ -139,33 +135,6 @@ class _Rewriting:
         if node not in self._static and self._computed.isdisjoint(node.all_input_nodes):
             return False
         return node.target in FOLLOWING or node.target in MOVES or is_smooth(node.target)
-
-    def _widen(self, node: fx.Node) -> None:
-        call = self._new.node_copy(node, self._widened)
-        if call.kwargs.get("dtype") is torch.float16:
-            call.update_kwarg("dtype", torch.float32)
-        call.meta["val"] = tree_map_only(torch.Tensor, self._value, node.meta["val"])
-        self._wide[node] = call
-        self._computed.add(node)
-        if tensor_of(node) is not None and not _is_half(node):  # the indices of a max pool
-            self._narrow[node] = call
-
-    def _value(self, value: torch.Tensor) -> torch.Tensor:
-        return self._as_float32(value) if value.dtype is torch.float16 else value
-
-    def _narrowed(self, node: fx.Node) -> fx.Node:
-        if node not in self._narrow:
-            self._narrow[node] = cast(self._new, self._wide[node], node.meta["val"])
-            _copy_origin(node, self._narrow[node])
-        return self._narrow[node]
-
-    def _widened(self, node: fx.Node) -> fx.Node:
-        if node not in self._wide:
-            if _dtype(node) is not torch.float16:
-                return self._narrowed(node)
-            self._wide[node] = cast(self._new, self._narrow[node], self._as_float32(node.meta["val"]))
-            _copy_origin(node, self._wide[node])
-        return self._wide[node]
 
 
 def _is_half(node: fx.Node) -> bool:
@@ -194,11 +163,6 @@ def _is_cast(node: fx.Node, dtype: torch.dtype) -> bool:
     """True for a call that changes the dtype to this one, and nothing else."""
     value = tensor_of(node)
     return cast_to(node) is dtype and value is not None and value.device.type == "cpu"
-
-
-def _copy_origin(node: fx.Node, call: fx.Node) -> None:
-    if ORIGIN in node.meta:
-        call.meta[ORIGIN] = node.meta[ORIGIN]
 
 
 def _has_room(graph: fx.Graph, static: Collection[str]) -> bool:
