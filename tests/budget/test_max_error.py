@@ -15,7 +15,7 @@ from torch import nn
 
 import torchrlopt
 from tests.budget.models import block, images, uneven
-from torchrlopt.compile import within_budget
+from torchrlopt.compile import mixed_precision, precision_note, within_budget
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.errors import BudgetError, OptionsError
 from torchrlopt.executors.eager.kernels.indirect import has_int8
@@ -37,7 +37,7 @@ OPTIONS: Any = {
 def _units(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processors without bfloat16 units emulate it with equal results, but times decide what is lowered."""
     monkeypatch.setattr(within_budget, "has_bfloat16", lambda device: True)
-    monkeypatch.setattr(within_budget, "measured_times", twice_as_fast)
+    monkeypatch.setattr(mixed_precision, "measured_times", twice_as_fast)
 
 
 def twice_as_fast(
@@ -297,9 +297,9 @@ def test_calibration_without_a_use_is_refused() -> None:
 def test_where_lower_precision_would_gain_the_report_says_how_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     layers, inputs = (nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)), (torch.randn(64, 512),)
     model = nn.Sequential(*layers).eval()
-    monkeypatch.setattr(within_budget, "bfloat16_speedup", lambda device: 2.0)
+    monkeypatch.setattr(precision_note, "bfloat16_speedup", lambda device: 2.0)
     assert "max_error" in str(torchrlopt.optimise(model, inputs, **OPTIONS).report.notes)
-    monkeypatch.setattr(within_budget, "bfloat16_speedup", lambda device: 1.0)
+    monkeypatch.setattr(precision_note, "bfloat16_speedup", lambda device: 1.0)
     torch._dynamo.reset()
     assert "max_error" not in str(torchrlopt.optimise(model, inputs, **OPTIONS).report.notes)
 
@@ -335,13 +335,13 @@ def test_a_choice_is_stored_and_measured_again(monkeypatch: pytest.MonkeyPatch) 
     options = OPTIONS | {"cache": True, "max_error": 2e-3}
     first = torchrlopt.optimise(model, inputs, **options).report.precision
     torch._dynamo.reset()
-    monkeypatch.setattr(within_budget, "sensitivities", lambda *_: pytest.fail("they are stored"))
+    monkeypatch.setattr(mixed_precision, "sensitivities", lambda *_: pytest.fail("they are stored"))
     fast = torchrlopt.optimise(model, inputs, **options)
     assert fast.report.precision == first
     assert error_of(fast, model, inputs) <= 2e-3
     monkeypatch.undo()
     monkeypatch.setattr(within_budget, "has_bfloat16", lambda device: True)
-    monkeypatch.setattr(within_budget, "measured_times", twice_as_fast)
+    monkeypatch.setattr(mixed_precision, "measured_times", twice_as_fast)
     torch._dynamo.reset()
     with torch.no_grad():  # other weights, of which the stored choice is too much
         model[0].mlp[2].weight.mul_(30)

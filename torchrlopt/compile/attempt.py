@@ -20,8 +20,9 @@ from torchrlopt.compile.compiled import Lower
 from torchrlopt.compile.contestant import Contestant, lowered_from, written
 from torchrlopt.compile.fallback import described, recoverable_errors
 from torchrlopt.compile.plan_contest import fastest_plan, is_contested
+from torchrlopt.compile.precision_note import suggestion
 from torchrlopt.compile.readable import ReadableNames
-from torchrlopt.compile.within_budget import suggestion, within_budget
+from torchrlopt.compile.within_budget import within_budget
 from torchrlopt.executor_table import BASELINE
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered

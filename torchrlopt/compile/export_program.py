@@ -24,7 +24,7 @@ from torch.export.graph_signature import (
 
 from torchrlopt.capture.exported import Exported
 from torchrlopt.compile.contestant import planned_again
-from torchrlopt.compile.within_budget import lowered_as
+from torchrlopt.compile.recorded_calls import lowered_as
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.weights.overflow import refuse_overflows

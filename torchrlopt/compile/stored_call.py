@@ -21,7 +21,7 @@ from torchrlopt.artefact.graph import StoredGraph
 from torchrlopt.capture import aot
 from torchrlopt.capture.trace import Traced, isolated, refuse_training, trace
 from torchrlopt.compile.contestant import planned_again
-from torchrlopt.compile.within_budget import lowered_as
+from torchrlopt.compile.recorded_calls import lowered_as
 from torchrlopt.errors import CaptureError, RlOptError, UnsupportedError
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.judge import right

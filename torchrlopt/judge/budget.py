@@ -11,6 +11,7 @@ import torch
 
 from torchrlopt.errors import BudgetError, RlOptError, UnsupportedError
 from torchrlopt.judge import right
+from torchrlopt.options import PrecisionOptions
 
 Metric = Callable[[Sequence[Any], Sequence[Any]], float]
 """Takes the outputs of a graph and those in float64, and returns the error."""
@@ -74,6 +75,14 @@ class Budget:
     max_error: float
     metric: Metric = rms
     name: str = "rms"
+
+    @classmethod
+    def of(cls, options: PrecisionOptions, max_error: float) -> Budget:
+        """Make a budget in the user's metric."""
+        metric = options.error_metric
+        if isinstance(metric, str):
+            return cls(max_error, METRICS[metric], metric)
+        return cls(max_error, metric, str(getattr(metric, "__name__", "a function")))
 
     def error(self, outputs: Sequence[Any], reference: Sequence[Any]) -> float:
         """Measure the error of outputs.

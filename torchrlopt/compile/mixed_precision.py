@@ -1,0 +1,242 @@
+"""Chooses call by call what a graph computes in lower precision.
+
+sensitivities -> times -> choice -> build -> measured error; if that misses the budget or uses little of it,
+the choice is made again.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import onnx_ir
+from torch import fx
+
+from torchrlopt import report
+from torchrlopt.compile.contestant import Contestant
+from torchrlopt.compile.recorded_calls import names_in, operator_of, places_of
+from torchrlopt.executors.eager.executor import EagerCallable, assemble
+from torchrlopt.executors.eager.kernels import int8
+from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
+from torchrlopt.executors.precision.retyped import lowerable, retyped
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.executors.weights.static_part import static_inputs, static_nodes
+from torchrlopt.judge import right
+from torchrlopt.judge.budget import Budget
+from torchrlopt.options import Options
+from torchrlopt.precision.assignment import Assignment, Choice
+from torchrlopt.precision.sensitivity import sensitivities
+from torchrlopt.precision.times import measured_times
+from torchrlopt.precision.tries import MARGIN, tried
+from torchrlopt.report import PrecisionRecord, Rung
+from torchrlopt.torch_private.modes import without_dispatch_modes
+
+_DIRECTIONS = 2
+"""Reverse passes: two estimate the error of a rounding to within 4 to 13 % (resnet18, vit_s16)."""
+
+ROOM = 1.2
+"""The budget "bfloat16" as a multiple of the error on the example inputs: other inputs have other errors."""
+
+_MOST_CORRECTED = 1.5
+"""Most that the error of everything in bfloat16 corrects predictions by: larger ones are no first order."""
+
+_CURVE = (0.1, 0.3, 3.0, 10.0)
+"""Budgets shown beside the user's, as multiples of it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WithinBudget:
+    """A graph that computes partly in lower precision.
+
+    Attributes:
+        run: the graph; None if nothing was lowered.
+        budget: that it keeps; None if the user's could not be determined.
+        record: for the report.
+        narrow: see `compiled.Lower`.
+    """
+
+    run: Lowered | None
+    budget: Budget | None
+    record: PrecisionRecord
+    narrow: Callable[[float], tuple[Lowered, PrecisionRecord] | None] | None = None
+
+
+class MixedPrecision:
+    """A graph whose calls may compute in lower precision, and what is known of them."""
+
+    def __init__(
+        self, contestant: Contestant, model: onnx_ir.Model, exact: EagerCallable, options: Options
+    ) -> None:
+        captured = contestant.job.captured
+        self.inputs = contestant.inputs()
+        self._exact, self._options = exact, options
+        self._static = static_inputs(captured, options.lowering)
+        with without_dispatch_modes():
+            self._module = lower_captured(model, captured)
+        self.calls = lowerable(self._module.graph, self._static)
+        fixed = static_nodes(self._module.graph, self._static)
+        self._quantisable = [each for each in self.calls if int8.supports(each, fixed)]
+
+    def built(self, lowered: Collection[str], quantised: Collection[str] = ()) -> EagerCallable:
+        """Build the graph with these calls in bfloat16, or computed with 8-bit integers."""
+        with without_dispatch_modes():
+            module = retyped(self._module, lowered, quantised)
+            return assemble(module, self._static, self._options.lowering)
+
+    @functools.cached_property
+    def whole(self) -> EagerCallable:
+        """Everything in bfloat16: it bounds what can be gained, and its kernels give the times."""
+        return self.built([each.name for each in self.calls])
+
+    @functools.cached_property
+    def assignment(self) -> Assignment:
+        """What may be chosen, with its measured times and sensitivities."""
+        seed = self._options.search.seed
+        with without_dispatch_modes():
+            found = sensitivities(
+                self._module,
+                self.inputs,
+                self._static,
+                self.calls,
+                _DIRECTIONS,
+                seed,
+                self._quantisable,
+            )
+        low, quantised = [each.name for each in self.calls], [each.name for each in self._quantisable]
+        integers = self.built(low, quantised) if quantised else None
+        times = measured_times(self.calls, self._exact, self.whole, integers, self._quantisable, self.inputs)
+        return Assignment(self.calls, found, times)
+
+    def as_stored(self, record: PrecisionRecord, reference: Sequence[Any]) -> WithinBudget | None:
+        """Build a choice of an earlier process; None if it is of another graph or has too large an error."""
+        names = names_in(self.calls, record)
+        if names is None:
+            return None
+        options = self._options.precision
+        limit, of_all = options.max_error, record.error_of_all
+        if not isinstance(limit, float):  # it depends on inputs and weights, and those may be others
+            whole = right.run(self.whole, self.inputs, "everything in bfloat16")
+            of_all = Budget.of(options, math.inf).error(whole, reference)
+            limit = ROOM * of_all
+        budget = Budget.of(options, limit)
+        run = self.built(*names)
+        error = budget.error(right.run(run, self.inputs, "lower precision"), reference)
+        if error > budget.max_error:
+            return None
+        record = dataclasses.replace(record, max_error=limit, error=error, error_of_all=of_all)
+        return WithinBudget(run, budget, record, _Narrow(self, budget, reference, record, *names))
+
+    def fitted(self, budget: Budget, reference: Sequence[Any], record: PrecisionRecord) -> WithinBudget:
+        """Find a choice that keeps the budget; a few are built."""
+        assignment, of_all = self.assignment, self.assignment.of_all()
+        kept: list[EagerCallable] = []  # the last that is within the budget
+
+        def error_of(choice: Choice) -> float:
+            run = self.whole if choice == of_all else self.built(choice.lowered, choice.quantised)
+            error = budget.error(right.run(run, self.inputs, "lower precision"), reference)
+            if error <= budget.max_error:
+                kept[:] = [run]
+            return error
+
+        target = _first_target(budget, record.error_of_all or 0.0, of_all.error)
+        found = tried(assignment.within, error_of, budget.max_error, target)
+        others = dict.fromkeys(assignment.within(MARGIN * budget.max_error * factor) for factor in _CURVE)
+        record = dataclasses.replace(record, curve=tuple(_rung(each) for each in others if not each.is_exact))
+        choice = found.choice
+        if choice is None:
+            return WithinBudget(None, None, dataclasses.replace(record, reason=found.reason))
+        record = self.recorded(record, choice, found.error)
+        narrow = _Narrow(self, budget, reference, record, choice.lowered, choice.quantised)
+        return WithinBudget(kept[0], budget, record, narrow)
+
+    def recorded(self, record: PrecisionRecord, choice: Choice, error: float) -> PrecisionRecord:
+        """Enter a choice and its measured error in a record."""
+        return dataclasses.replace(
+            record,
+            error=error,
+            lowered=places_of(self.calls, choice.lowered),
+            quantised=places_of(self.calls, choice.quantised),
+            operators=_groups(self.assignment, choice),
+        )
+
+
+def _first_target(budget: Budget, of_all: float, predicted: float) -> float:
+    """The predicted error to begin with: root mean square, for whatever metric the budget is in.
+
+    Args:
+        budget: the user's.
+        of_all: measured error of everything in bfloat16.
+        predicted: the same as predicted.
+    """
+    if of_all == 0:
+        return predicted
+    scale = predicted / of_all
+    if budget.name == "rms":
+        scale = min(max(scale, 1 / _MOST_CORRECTED), _MOST_CORRECTED)
+    target = MARGIN * budget.max_error * scale
+    return max(target, predicted) if of_all <= budget.max_error else target
+
+
+class _Narrow:
+    """Builds a graph again with fewer calls in bfloat16.
+
+    Args:
+        this: the graph.
+        budget: of the error.
+        reference: outputs in float64.
+        record: of the present choice.
+        lowered, quantised: names of the calls that are, now.
+    """
+
+    def __init__(
+        self,
+        this: MixedPrecision,
+        budget: Budget,
+        reference: Sequence[Any],
+        record: PrecisionRecord,
+        lowered: Collection[str],
+        quantised: Collection[str],
+    ) -> None:
+        self._this, self._budget, self._reference, self._record = this, budget, reference, record
+        self._lowered, self._quantised = lowered, quantised
+
+    def __call__(self, error: float) -> tuple[Lowered, PrecisionRecord] | None:
+        """Build the choice that is predicted to keep the budget where the present one had this error."""
+        assignment = self._this.assignment
+        predicted = assignment.of(self._lowered, self._quantised).error
+        choice = assignment.within(predicted * MARGIN * self._budget.max_error / error)
+        self._lowered, self._quantised = choice.lowered, choice.quantised
+        if choice.is_exact:
+            return None
+        run = self._this.built(choice.lowered, choice.quantised)
+        own = self._budget.error(right.run(run, self._this.inputs, "lower precision"), self._reference)
+        return run, self._this.recorded(self._record, choice, own)
+
+
+def _rung(choice: Choice) -> Rung:
+    return Rung(choice.error, choice.us, len(choice.lowered), len(choice.quantised))
+
+
+def _groups(assignment: Assignment, choice: Choice) -> tuple[report.Lowered, ...]:
+    """What lower precision did to each operator that takes time."""
+    parts: dict[str, list[fx.Node]] = collections.defaultdict(list)
+    for call in assignment.items:
+        parts[operator_of(call)].append(call)
+    found = []
+    for operator, calls in parts.items():
+        effects = [assignment.effect_of(call, choice) for call in calls]
+        found.append(
+            report.Lowered(
+                operator,
+                sum(call.name in choice.lowered and call.name not in choice.quantised for call in calls),
+                sum(call.name in choice.quantised for call in calls),
+                len(calls),
+                sum(saved for saved, _ in effects),
+                math.sqrt(sum(error for _, error in effects)),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: -each.saved_us))
