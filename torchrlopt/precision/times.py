@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from torch import fx
 from torch.utils.flop_counter import flop_registry
 
+from torchrlopt.executors.device_clock import Clock, clock_of
 from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.lowering.fx_values import ORIGIN, static_shape
 from torchrlopt.precision.state import Times
@@ -73,7 +73,8 @@ def _of_calls(
 
 def _kernel_us(built: EagerCallable, inputs: Sequence[Any]) -> dict[str, float]:
     arguments = built.arguments(inputs)
-    timed = _Timed(built.main)
+    device = next((each.device for each in inputs if isinstance(each, torch.Tensor)), torch.device("cpu"))
+    timed = _Timed(built.main, clock_of(device))
     with torch.no_grad():
         for _ in range(_ROUNDS):
             timed.run(*arguments)
@@ -81,10 +82,11 @@ def _kernel_us(built: EagerCallable, inputs: Sequence[Any]) -> dict[str, float]:
 
 
 class _Timed(fx.Interpreter):
-    """Times each call of a graph."""
+    """Times each call of a graph, in microseconds."""
 
-    def __init__(self, module: fx.GraphModule) -> None:
+    def __init__(self, module: fx.GraphModule, clock: Clock) -> None:
         super().__init__(module)
+        self._clock = clock
         self.us: dict[str, list[float]] = collections.defaultdict(list)
         self._node = ""
 
@@ -95,9 +97,9 @@ class _Timed(fx.Interpreter):
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Time a call."""
-        start = time.perf_counter()
+        start = self._clock()
         result = target(*args, **kwargs)
-        self.us[self._node].append((time.perf_counter() - start) * 1e6)
+        self.us[self._node].append((self._clock() - start) / 1e3)
         return result
 
 
