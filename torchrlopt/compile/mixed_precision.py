@@ -26,7 +26,7 @@ from torchrlopt.executors.precision.retyped import lowerable, retyped
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.executors.weights.static_part import static_inputs, static_nodes
 from torchrlopt.judge import right
-from torchrlopt.judge.budget import Budget
+from torchrlopt.judge.budget import Budget, rms
 from torchrlopt.options import Options
 from torchrlopt.precision.assignment import Assignment, Choice
 from torchrlopt.precision.sensitivity import sensitivities
@@ -144,7 +144,7 @@ class MixedPrecision:
 
         target = _first_target(budget, record.error_of_all or 0.0, of_all.error)
         found = tried(assignment.within, error_of, budget.max_error, target)
-        others = dict.fromkeys(assignment.within(MARGIN * budget.max_error * factor) for factor in _CURVE)
+        others = dict.fromkeys(assignment.within(target * factor) for factor in _CURVE)
         record = dataclasses.replace(record, curve=tuple(_rung(each) for each in others if not each.is_exact))
         choice = found.choice
         if choice is None:
@@ -175,7 +175,7 @@ def _first_target(budget: Budget, of_all: float, predicted: float) -> float:
     if of_all == 0:
         return predicted
     scale = predicted / of_all
-    if budget.name == "rms":
+    if budget.metric is rms:  # as predictions are
         scale = min(max(scale, 1 / _MOST_CORRECTED), _MOST_CORRECTED)
     target = MARGIN * budget.max_error * scale
     return max(target, predicted) if of_all <= budget.max_error else target

@@ -16,7 +16,7 @@ class Rung:
     """One point of the curve of error against time, as predicted.
 
     Attributes:
-        error: of the outputs, relative.
+        error: of the outputs, root mean square, whatever the metric of the budget.
         us: time of the calls that may be lowered, in microseconds.
         num_lowered: calls in bfloat16.
         num_quantised: calls computed with 8-bit integers.
@@ -116,5 +116,5 @@ class PrecisionRecord:
         if counts:
             rows.append(("  lowered", ", ".join(counts)))
         for each in self.curve:
-            rows.append(("  other budgets", f"{each.error:.1e}: {each.us / 1e3:.2f} ms (predicted)"))
+            rows.append(("  other budgets", f"rms {each.error:.1e}: {each.us / 1e3:.2f} ms (predicted)"))
         return rows
