@@ -21,8 +21,9 @@ from tests.kernels.test_indirect import ACTIVATIONS
 from tests.kernels.test_winograd import epilogue
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import indirect
-from torchrlopt.executors.eager.kernels.int8 import as_int8, supports
+from torchrlopt.executors.eager.kernels.int8 import supports
 from torchrlopt.executors.eager.kernels.operators import CONV, LINEAR
+from torchrlopt.executors.eager.kernels.sites import REQUESTED
 
 pytestmark = pytest.mark.skipif(
     not indirect.has_int8(torch.float32), reason="no products of 8-bit integers in this processor"
@@ -204,7 +205,8 @@ def test_pixels_that_are_not_finite_show_where_they_are_seen() -> None:
 
 def all_that_are_supported(graph: fx.Graph, static: set[fx.Node]) -> None:
     for node in list(graph.nodes):
-        as_int8(node, static)
+        if supports(node, static):
+            node.meta[REQUESTED] = indirect.INT8
 
 
 def methods(prepared: Prepared) -> list[int]:
@@ -281,7 +283,7 @@ def test_refusals(function: Callable[..., Any], shapes: list[tuple[int, ...]], s
     seen = []
 
     def look(graph: fx.Graph, fixed: set[fx.Node]) -> None:
-        seen.extend(node for node in graph.nodes if supports(node, fixed) or as_int8(node, fixed))
+        seen.extend(node for node in graph.nodes if supports(node, fixed))
 
     prepare(function, [rand(*shape) for shape in shapes], static, is_real=True, change=look)
     assert seen == []

@@ -1,9 +1,9 @@
-"""Asks for products and convolutions to be computed with 8-bit integers: csrc/kernels/int8.h.
+"""Says which products and convolutions can be computed with 8-bit integers: csrc/kernels/int8.h.
 
 Quantising changes results far more than rounding does, so no pass chooses this method by itself. Whoever
-knows that the error is affordable asks for it, node by node, before weights are packed; the packing passes
-then prefer it to the methods that are equal over the reals. Everything else stays as it is: activations and
-residuals are fused, weights are packed in the prologue, again whenever they change.
+knows that the error is affordable asks for it, node by node, before weights are packed (`sites.REQUESTED`);
+the packing passes then prefer it to the methods that are equal over the reals. Everything else stays as it
+is: activations and residuals are fused, weights are packed in the prologue, again whenever they change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels import convolution, indirect, linear
-from torchrlopt.executors.eager.kernels.sites import REQUESTED, are_for_or_packed, convolution_at, product_at
+from torchrlopt.executors.eager.kernels.sites import are_for_or_packed, convolution_at, product_at
 from torchrlopt.executors.lowering.fx_values import static_shape
 
 # With fewer outputs, or fewer terms in each, quantising takes longer than is saved. One thread of an AMD EPYC
@@ -43,15 +43,3 @@ def supports(node: fx.Node, static: Collection[fx.Node]) -> bool:
 def _is_large(weight: tuple[int, ...] | None) -> bool:
     least = _LEAST_OF_FLOAT32 if indirect.kernels(torch.bfloat16) is None else _LEAST
     return weight is not None and min(weight[0], math.prod(weight[1:])) >= least
-
-
-def as_int8(node: fx.Node, static: Collection[fx.Node]) -> bool:
-    """Ask for a node to be computed with 8-bit integers, if that is supported; arguments as for `supports`.
-
-    Returns:
-        Whether it is.
-    """
-    if not supports(node, static):
-        return False
-    node.meta[REQUESTED] = indirect.INT8
-    return True
