@@ -203,7 +203,8 @@ def _in_lower_precision(
     with journal.phase("timing"):
         duel = against(exact, found.run, contestant.inputs, policy).timing
         if not policy.is_faster(duel):
-            reason = f"bfloat16 is not faster than float32: {duel.after_ms:.3f} and {duel.before_ms:.3f} ms"
+            ms = f"{duel.after_ms:.3f} and {duel.before_ms:.3f} ms"
+            reason = f"lower precision is not faster than float32: {ms}"
             journal.add(precision=(found.record.without_effect(reason),))
             return None
         timing = against(contestant.original, found.run, contestant.inputs, policy).timing
