@@ -16,7 +16,6 @@ from torch import nn
 import torchrlopt
 from tests.budget.models import block, images, uneven
 from torchrlopt.compile import mixed_precision, precision_note, within_budget
-from torchrlopt.compile.memory import MEMORY
 from torchrlopt.errors import BudgetError, OptionsError
 from torchrlopt.executors.eager.kernels.indirect import has_int8
 from torchrlopt.executors.registry import available
@@ -270,8 +269,6 @@ def test_calibration_narrows_the_choice_before_it_gives_up(tmp_path: Path) -> No
     # Norms scale the branches of small inputs up, but not the residuals that hide their errors.
     others = [(0.1 * torch.randn_like(inputs[0]),) for _ in range(2)]
     alone = torchrlopt.optimise(model, inputs, max_error=2.5e-3, **OPTIONS)
-    torch._dynamo.reset()
-    MEMORY.clear()  # else both share the compiled graph
     fast = torchrlopt.optimise(model, inputs, calibration=others, max_error=2.5e-3, **OPTIONS)
     assert fast.report.status.exact_since is None
     assert "2 calls, largest error" in str(fast.report)
