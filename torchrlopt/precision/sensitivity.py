@@ -68,20 +68,15 @@ def sensitivities(
         num_directions: reverse passes.
         seed: of the directions.
         quantisable: those of the calls that may be computed with 8-bit integers.
+
+    Raises:
+        UnsupportedError: an operator cannot be differentiated.
     """
     run = _Run(module, static, calls, quantisable)
-    with torch.enable_grad():
-        outputs = [each for each in tree_leaves(run.run(*inputs)) if _is_differentiable(each)]
-        generator = torch.Generator().manual_seed(seed)
-        for _ in range(num_directions):
-            signs = [_signs(each, generator) for each in outputs]
-            # Gradients are consumed by hooks; the leaves accumulate none that anybody reads.
-            try:
-                torch.autograd.backward(outputs, signs, retain_graph=True, inputs=run.leaves)
-            except RuntimeError as error:
-                raise UnsupportedError("an operator has no derivative", got=str(error)) from error
-            for leaf in run.leaves:
-                leaf.grad = None
+    try:
+        _reverse(run, inputs, num_directions, torch.Generator().manual_seed(seed))
+    except RuntimeError as error:
+        raise UnsupportedError("an operator has no derivative", got=str(error).split("\n", 1)[0]) from error
     share = 1.0 / num_directions
     return Sensitivities(
         {name: value * share for name, value in run.results.items()},
@@ -89,6 +84,17 @@ def sensitivities(
         {name: value * share for name, value in run.weights.items()},
         {name: value * share for name, value in run.quantised.items()},
     )
+
+
+def _reverse(run: _Run, inputs: Sequence[Any], num_directions: int, generator: torch.Generator) -> None:
+    with torch.enable_grad():
+        outputs = [each for each in tree_leaves(run.run(*inputs)) if _is_differentiable(each)]
+        for _ in range(num_directions):
+            signs = [_signs(each, generator) for each in outputs]
+            # Gradients are consumed by hooks; the leaves accumulate none that anybody reads.
+            torch.autograd.backward(outputs, signs, retain_graph=True, inputs=run.leaves)
+            for leaf in run.leaves:
+                leaf.grad = None
 
 
 def _signs(output: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
