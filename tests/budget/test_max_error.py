@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -449,3 +450,13 @@ def test_without_derivatives_the_graph_stays_exact(step: Callable[[torch.Tensor]
     fast = torchrlopt.optimise(model, inputs, max_error=1e-3, **OPTIONS)
     assert fast.report.kept == "rewritten"
     assert "no derivative" in str(fast.report.precision[0].reason)
+
+
+def test_later_calls_free_what_only_compilation_needs() -> None:
+    model, inputs = block()
+    fast = torchrlopt.optimise(model, inputs, max_error=2e-3, **OPTIONS)
+    with torch.no_grad():
+        for _ in range(4):
+            fast(*inputs)
+    gc.collect()
+    assert not any(type(each) is within_budget._Lowering for each in gc.get_objects())

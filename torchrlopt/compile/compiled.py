@@ -76,6 +76,25 @@ class Compiled:
 
     _boxed_call = True
 
+    # PyTorch wraps us as functools.wraps does: copies of a dictionary would keep alive what we let go.
+    __slots__ = (
+        "__weakref__",
+        "_aten",
+        "_evaluations",
+        "_lock",
+        "_lower",
+        "_note",
+        "_num_added",
+        "_num_calls",
+        "_on_error",
+        "_verify",
+        "compares_next",
+        "is_faster_for",
+        "lowered",
+        "report",
+        "status",
+    )
+
     def __init__(
         self,
         lowered: Lowered,
