@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 import torch
 
-from torchrlopt.compile.compiled import Compiled
+from torchrlopt.compile.compiled import Compiled, Lower
 from torchrlopt.compile.fallback import WARNINGS
 from torchrlopt.errors import VerificationError, WeightsError
+from torchrlopt.judge.budget import Budget
 from torchrlopt.report import Status
 
 
@@ -135,3 +137,33 @@ def test_wrong_numbers_for_new_weights_are_found(caplog: pytest.LogCaptureFixtur
     graph, compiled = made(verify=False)
     graph.factor, graph.num_evaluations = 2.01, 2
     assert called(compiled) == pytest.approx([0.0, 4.02])
+
+
+def test_two_calls_beyond_the_budget_at_once_lead_to_the_exact_graph_once() -> None:
+    other = threading.Thread(target=lambda: [called(compiled) for _ in range(2)])
+
+    def error(outputs: Any, reference: Any) -> float:
+        if threading.current_thread() is not other and other.ident is None:
+            other.start()
+            other.join()  # its second call is sampled, too, and is done first
+        return 1.0
+
+    exact = Graph()
+    graph, compiled = made(lower=Lower(Budget(0.1, error), lambda: exact))
+    graph.factor = 3.0
+    assert called(compiled) == [0.0, 6.0]
+    assert called(compiled) == called(compiled) == [0.0, 4.0]
+    assert compiled.status.kept == "rewritten"
+    assert exact.calls == 1
+
+
+@pytest.mark.hides_errors
+def test_an_exact_graph_that_cannot_be_built_leads_to_the_original() -> None:
+    def fails() -> Graph:
+        raise MemoryError("no room")
+
+    graph, compiled = made(lower=Lower(Budget(0.1, lambda outputs, reference: 1.0), fails))
+    graph.factor = 3.0
+    assert called(compiled) == [0.0, 6.0]
+    assert called(compiled) == called(compiled) == [0.0, 4.0]
+    assert "no room" in str(compiled.status.fallback_reason)

@@ -148,7 +148,7 @@ class Compiled:
                 if self._on_error == "raise":
                     self._note(error, args)
                     raise
-                outputs = self._run_original(error, args)
+                outputs = self._run_original(error, args, lowered)
         return outputs[: -self._num_added] if self._num_added else outputs
 
     def _is_sampled(self) -> bool:
@@ -156,16 +156,23 @@ class Compiled:
         self._num_calls += 1  # a lost update of another thread does no harm
         return self._num_calls > 1 and self._num_calls & (self._num_calls - 1) == 0
 
-    def _run_original(self, error: Exception, args: Sequence[Any]) -> Sequence[Any]:
+    def _run_original(self, error: Exception, args: Sequence[Any], lowered: Lowered) -> Sequence[Any]:
         """Return the original's outputs; drop the rewritten graph unless the weights are to blame.
 
         If the original raises too, the call was wrong, not the graph: the caller gets that error.
         """
         traceback.clear_frames(error.__traceback__)  # free the call's results: the original needs the room
         outputs: Sequence[Any] = self._aten.forward(*args)
-        if isinstance(error, BudgetError) and self._lower is not None:
-            self._be_exact(error, self._lower)
+        lower = self._lower
+        if self.lowered is not lowered:  # another thread has dropped it
             return outputs
+        if isinstance(error, BudgetError) and lower is not None:
+            try:
+                self._be_exact(error, lower)
+            except Exception as failed:  # noqa: BLE001  # such as a lack of memory
+                error = failed
+            else:
+                return outputs
         if isinstance(error, WeightsError):
             warn_of(error)
             return outputs
@@ -209,11 +216,11 @@ class Compiled:
 
     def _be_exact(self, error: BudgetError, lower: Lower) -> None:
         """Compute in the types of the model from now on."""
+        exact = lower.exact()
         self.status.exact_since = described(error)
         self.status.precision = tuple(each.without_effect(error.what) for each in self.status.precision)
         WARNINGS.warn(error.what, f"{described(error)}; it computes in float32 from now on")
-        self.lowered, self._lower = lower.exact(), None
-        self._evaluations = _evaluations(self.lowered)
+        self.lowered, self._lower, self._evaluations = exact, None, _evaluations(exact)
 
     def _note_weights(self, lowered: Lowered, args: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Count the sets of weights; compare the outputs for the second, fourth, eighth and so on."""
