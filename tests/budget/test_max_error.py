@@ -460,3 +460,15 @@ def test_later_calls_free_what_only_compilation_needs() -> None:
             fast(*inputs)
     gc.collect()
     assert not any(type(each) is within_budget._Lowering for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("ending", ["rlopt", "pt2"])
+def test_what_was_beyond_the_budget_is_saved_exact(ending: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, inputs = Scaled().eval(), (torch.randn(8, 64),)
+    rows = torch.randn(4, 64).repeat_interleave(2, 0)
+    near = (rows + 1e-3 * torch.randn_like(rows),)
+    fast = torchrlopt.optimise(model, inputs, calibration=[near], max_error=1e-2, **OPTIONS)
+    assert fast.report.status.exact_since is not None
+    torchrlopt.save(fast, tmp_path / f"model.{ending}", inputs)
+    assert error_of(torchrlopt.load(tmp_path / f"model.{ending}"), model, near) <= 1e-2

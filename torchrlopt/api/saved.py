@@ -18,7 +18,7 @@ from torchrlopt.api.optimised import Optimised
 from torchrlopt.api.runner import Runner
 from torchrlopt.errors import ModelFormatError, OptionsError, UnsupportedError, VerificationError
 from torchrlopt.options import Numerics
-from torchrlopt.report import Journal, Report, Status
+from torchrlopt.report import Journal, PrecisionRecord, Report, Status
 from torchrlopt.storage.files import write_whole
 from torchrlopt.torch_private.pytree import tree_leaves, tree_map
 from torchrlopt.torch_private.tensors import marked_dims
@@ -135,7 +135,7 @@ def _save_calls(
         journal = Journal(searcher=options.search.searcher, executor=options.executor)
         if not is_eager:
             journal.add_note(f"the optimised model runs in {done.executor}, the saved one in eager PyTorch")
-        plans, precision = (done.plans, done.precision) if is_eager else ((), ())
+        plans, precision = (done.plans, _precision(done)) if is_eager else ((), ())
         graphs.append(stored_call(runner.original, args, kwargs, options, plans, journal, tensors, precision))
         status = Status("rewritten", weight_sets=1, checked_sets=int(options.verify))
         reports.append(journal.report(status))
@@ -177,11 +177,16 @@ def _save_export(
         done.plans if is_pytorch or runner.options.plan is not None else (),
         options,
         journal,
-        done.precision,
+        _precision(done),
     )
     report = journal.report(Status("rewritten", weight_sets=1, checked_sets=int(options.verify)))
     write_whole(path.absolute(), _packed(program, report, options.numerics))
     return report
+
+
+def _precision(done: Report) -> tuple[PrecisionRecord, ...]:
+    """Return what is lowered in the saved model, too: nothing, once an error was beyond the budget."""
+    return () if done.status.exact_since is not None else done.precision
 
 
 def _packed(program: torch.export.ExportedProgram, report: Report, numerics: Numerics) -> bytes:
