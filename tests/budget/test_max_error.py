@@ -282,6 +282,14 @@ def test_calibration_narrows_the_choice_before_it_gives_up(tmp_path: Path) -> No
             assert 1e-5 < error_of(run, model, each) <= 2.5e-3
 
 
+def test_calibration_that_cannot_be_measured_leads_to_the_exact_graph() -> None:
+    model, inputs = block()
+    others = [(torch.full_like(inputs[0], float("nan")),)]
+    fast = torchrlopt.optimise(model, inputs, calibration=others, max_error=1e-2, **OPTIONS)
+    assert fast.report.kept == "rewritten"
+    assert error_of(fast, model, inputs) < 1e-6
+
+
 def test_calibration_without_a_use_is_refused() -> None:
     model, inputs = images()
     with pytest.raises(OptionsError, match="without a budget"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
+import math
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -187,7 +188,11 @@ class Compiled:
         note = MEASURED.get()
         if note is not None:
             exact = right.structured_like(self._aten.forward, outputs, args, "calibration")
-            note(self, lower.budget.error(outputs, exact))
+            try:
+                found = lower.budget.error(outputs, exact)
+            except UnsupportedError:  # such as outputs that are not finite
+                found = math.inf
+            note(self, found)
         elif self._is_sampled():
             self.end_calibration()
             self._compare(lowered, args, outputs, "a later call")
