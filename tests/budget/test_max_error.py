@@ -480,3 +480,16 @@ def test_what_was_beyond_the_budget_is_saved_exact(ending: str, tmp_path: Path) 
     assert fast.report.status.exact_since is not None
     torchrlopt.save(fast, tmp_path / f"model.{ending}", inputs)
     assert error_of(torchrlopt.load(tmp_path / f"model.{ending}"), model, near) <= 1e-2
+
+
+def test_everything_in_bfloat16_is_used_if_only_integers_are_beyond_the_budget() -> None:
+    def steep(outputs: Sequence[Any], reference: Sequence[Any]) -> float:
+        found = rms(outputs, reference)
+        return found if found < 5e-3 else float("inf")
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256)).eval()
+    inputs = (torch.randn(64, 256),)
+    fast = torchrlopt.optimise(model, inputs, max_error=3e-2, error_metric=steep, **OPTIONS)
+    assert fast.report.precision[0].lowered, fast.report.precision[0].reason
+    assert 1e-5 < error_of(fast, model, inputs) < 5e-3

@@ -31,7 +31,7 @@ from torchrlopt.options import Options
 from torchrlopt.precision.assignment import Assignment, Choice
 from torchrlopt.precision.sensitivity import sensitivities
 from torchrlopt.precision.times import measured_times
-from torchrlopt.precision.tries import MARGIN, tried
+from torchrlopt.precision.tries import MARGIN, Tried, tried
 from torchrlopt.report import PrecisionRecord, Rung
 from torchrlopt.torch_private.modes import without_dispatch_modes
 
@@ -144,6 +144,9 @@ class MixedPrecision:
 
         target = _first_target(budget, record.error_of_all or 0.0, of_all.error)
         found = tried(assignment.within, error_of, budget.max_error, target)
+        error, is_faster = record.error_of_all, of_all.us < assignment.of_none().us
+        if found.choice is None and error is not None and error <= budget.max_error and is_faster:
+            found, kept = Tried(of_all, error), [self.whole]  # an infinite error shows no way to the budget
         others = dict.fromkeys(assignment.within(target * factor) for factor in _CURVE)
         record = dataclasses.replace(record, curve=tuple(_rung(each) for each in others if not each.is_exact))
         choice = found.choice
