@@ -215,6 +215,18 @@ def test_new_weights_are_compared_with_the_budget() -> None:
     assert fast.report.checked_sets == 2
 
 
+def test_each_set_of_weights_is_compared_with_the_budget() -> None:
+    model, inputs = images()
+    fast = torchrlopt.optimise(model, inputs, max_error=1e-2, **OPTIONS | {"on_error": "fallback"})
+    with torch.no_grad():
+        model.last.weight.mul_(-1.0)
+        fast(*inputs)
+        model.last.bias.sub_(0.999 * model(*inputs)[0])  # cancels what the products have in common
+        model.last.bias.sub_(0.999 * model(*inputs)[0])
+    for _ in range(2):
+        assert error_of(fast, model, inputs) <= 1e-2
+
+
 @pytest.mark.parametrize("given", [0, -1e-3, float("nan"), float("inf"), "float8", True, [1e-2]])
 def test_budgets_that_are_none_are_refused(given: Any) -> None:
     with pytest.raises(OptionsError, match="max_error"):
