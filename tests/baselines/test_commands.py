@@ -134,11 +134,13 @@ def test_all_ways_compute_the_same(dtype: torch.dtype) -> None:
     with torch.no_grad(), kernels.defaults(dtype):
         for cases in (kernels.cases, kernels.method_cases):
             for what, ways in cases():
-                first, *others = [way() for way in ways.values()]
+                made = {name: way() for name, way in ways.items()}
+                first, *others = made.values()
                 assert others, what
                 assert first.dtype is dtype
-                for other in others:
-                    torch.testing.assert_close(other, first, rtol=close, atol=close, msg=what)
+                for name, other in made.items():
+                    error = float((other - first).square().mean().sqrt() / first.square().mean().sqrt())
+                    assert error < (3e-2 if name == "int8" else close), (what, name)
 
 
 @pytest.mark.nightly

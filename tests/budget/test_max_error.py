@@ -479,7 +479,7 @@ def test_later_calls_free_what_only_compilation_needs() -> None:
         for _ in range(4):
             fast(*inputs)
     gc.collect()
-    assert not any(type(each) is within_budget._Lowering for each in gc.get_objects())
+    assert not any(type(each) is mixed_precision.MixedPrecision for each in gc.get_objects())
 
 
 @pytest.mark.parametrize("ending", ["rlopt", "pt2"])

@@ -135,7 +135,7 @@ def test_kinds_of_calls_beyond_the_limit_run_the_original(runs: list[int]) -> No
     fast: Any = optimise(model, **QUICK)
     with torch._dynamo.config.patch(recompile_limit=2):
         fast(torch.randn(5, 16))
-        assert fast.report.notes == ()
+        assert not any("compiled" in note for note in fast.report.notes)
         for shape in ((7, 16), (2, 3, 16), (4, 16)):
             x = torch.randn(shape)
             close(fast(x), model(x).detach())
