@@ -69,7 +69,9 @@ def frontiers(points: pd.DataFrame, path: Path) -> None:
     columns = min(len(models), 3)
     rows = -(-len(models) // columns)
     figure = Figure(figsize=(5.5 * columns, 4.2 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False).flat
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for unused in grid[len(models) :]:
+        unused.set_axis_off()
     for axes, (model, own) in zip(grid, models, strict=False):
         for is_joined, some in own.sort_values("error").groupby("joined"):
             axes.plot(some.error, some.ms, "o-" if is_joined else "s", markersize=4)
