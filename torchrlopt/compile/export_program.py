@@ -24,14 +24,13 @@ from torch.export.graph_signature import (
 
 from torchrlopt.capture.exported import Exported
 from torchrlopt.compile.contestant import planned_again
-from torchrlopt.compile.recorded_calls import lowered_as
+from torchrlopt.compile.recorded_calls import check_saved, lowered_as
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.weights.overflow import refuse_overflows
 from torchrlopt.executors.weights.split_fx import Split, split_prologue
 from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.generated_code import checked
-from torchrlopt.judge import right
 from torchrlopt.options import Options
 from torchrlopt.report import Journal, PrecisionRecord
 from torchrlopt.torch_private.tensors import FakeTensor
@@ -61,7 +60,7 @@ def rewritten_program(
     job, model = planned_again(traced, options, plans, journal)
     with journal.phase("lower"):
         module = lower_captured(model, job.captured)
-        module, budget = lowered_as(module, job.captured.static_inputs, options, precision)
+        module, record = lowered_as(module, job.captured.static_inputs, precision)
         if options.numerics == "real":
             compute_in_float64(module, job.captured.static_inputs)
         split = split_prologue(module, job.captured.static_inputs)
@@ -70,15 +69,7 @@ def rewritten_program(
         with torch.no_grad():
             values = split.prologue.forward(*(traced.inputs[at] for at in split.weights))
         program, run = _program(exported, split, values)
-    if options.verify:
-        with journal.phase("check"):
-            if budget is not None:
-                original = traced.aten.forward
-                budget.confirm(original, right.run(run, traced.inputs), traced.inputs, "the exported graph")
-                journal.add(precision=tuple(precision))
-            else:
-                checked = right.verify(traced.aten, traced.aten.forward, run, list(traced.inputs))
-                journal.add(numerical_error=checked.worst)
+    check_saved(traced, run, record, options, journal)
     return program
 
 

@@ -1,4 +1,4 @@
-"""Calls in a `PrecisionRecord`: how they are named there, and how a graph is lowered by it again."""
+"""Calls in a `PrecisionRecord`: their names, and how a graph to be saved is lowered by it and checked."""
 
 from __future__ import annotations
 
@@ -6,31 +6,60 @@ from collections.abc import Collection, Sequence
 
 from torch import fx
 
+from torchrlopt.capture.trace import Traced
 from torchrlopt.executors.precision.retyped import ATTENTIONS, lowerable, retyped
+from torchrlopt.judge import right
 from torchrlopt.judge.budget import Budget
 from torchrlopt.options import Options
-from torchrlopt.report import PrecisionRecord
+from torchrlopt.report import Journal, PrecisionRecord
 from torchrlopt.torch_private.operators import schema_of
 
 
 def lowered_as(
-    module: fx.GraphModule, static: Collection[str], options: Options, records: Sequence[PrecisionRecord]
-) -> tuple[fx.GraphModule, Budget | None]:
-    """Return a lowered graph with the calls in bfloat16 that an earlier compilation chose, and the budget.
+    module: fx.GraphModule, static: Collection[str], records: Sequence[PrecisionRecord]
+) -> tuple[fx.GraphModule, PrecisionRecord | None]:
+    """Return a lowered graph in the types that an earlier compilation chose, and the record of that.
 
-    The graph itself, and no budget, if nothing was lowered or the choice was for another graph.
+    The graph itself, and no record, if nothing was lowered or the choice was for another graph.
 
     Args:
         module: the lowered graph.
         static: names of the placeholders that are the same in every call.
-        options: the user's.
         records: of the earlier compilation, see `Report.precision`.
     """
     for record in records:
         found = names_in(lowerable(module.graph, static), record)
         if found is not None:
-            return retyped(module, *found), Budget.of(options.precision, record.max_error)
+            return retyped(module, *found), record
     return module, None
+
+
+def check_saved(
+    traced: Traced, run: right.Callee, record: PrecisionRecord | None, options: Options, journal: Journal
+) -> None:
+    """Compare what is saved with the original, and record what it is.
+
+    Args:
+        traced: the original.
+        run: what loading will run, on the inputs of the traced graph.
+        record: of its precision, see `lowered_as`.
+        options: the user's.
+        journal: records it.
+
+    Raises:
+        VerificationError: it is wrong, or beyond the budget.
+    """
+    if record is not None:
+        journal.add(precision=(record,))
+    if not options.verify:
+        return
+    original, inputs = traced.aten.forward, list(traced.inputs)
+    with journal.phase("check"):
+        if record is None:
+            journal.add(numerical_error=right.verify(traced.aten, original, run, inputs).worst)
+        else:
+            budget = Budget.of(options.precision, record.max_error)
+            budget.confirm(original, right.run(run, inputs), inputs, "the saved graph")
 
 
 def names_in(calls: Sequence[fx.Node], record: PrecisionRecord) -> tuple[list[str], list[str]] | None:

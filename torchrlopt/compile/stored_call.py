@@ -21,10 +21,9 @@ from torchrlopt.artefact.graph import StoredGraph
 from torchrlopt.capture import aot
 from torchrlopt.capture.trace import Traced, isolated, refuse_training, trace
 from torchrlopt.compile.contestant import planned_again
-from torchrlopt.compile.recorded_calls import lowered_as
+from torchrlopt.compile.recorded_calls import check_saved, lowered_as
 from torchrlopt.errors import CaptureError, RlOptError, UnsupportedError
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
-from torchrlopt.judge import right
 from torchrlopt.options import Options
 from torchrlopt.report import Journal, PrecisionRecord
 from torchrlopt.torch_private.dynamo import BackendCompilerFailed, TorchDynamoException, forget_backend
@@ -68,7 +67,7 @@ def stored_call(
     with journal.phase("lower"), without_dispatch_modes(), torch.no_grad():
         weights = {name: traced.inputs[at] for at, name in enumerate(call.names) if at in traced.static}
         static = job.captured.static_inputs
-        module, budget = lowered_as(lower_captured(onnx, job.captured), static, options, precision)
+        module, record = lowered_as(lower_captured(onnx, job.captured), static, precision)
         module = lowered.without_attributes(module, weights)
         places: dict[str, Json] = {name: {"tensor": tensors.add(held)} for name, held in weights.items()}
         places |= {call.names[at]: {"given": number} for at, number in call.places.items()}
@@ -80,24 +79,16 @@ def stored_call(
             "is_real": is_real,
             "packed": lowered.packed(module, places, weights, is_real, tensors.add),
         }
-    if options.verify:
-        # What is checked is what loading makes of the content.
-        Arguments(arguments)
-        graph = StoredGraph(content["packed"], len(given), tensors.tensor)
-        inverse = {number: at for at, number in call.places.items()}
+    # What is checked is what loading makes of the content.
+    Arguments(arguments)
+    graph = StoredGraph(content["packed"], len(given), tensors.tensor)
+    inverse = {number: at for at, number in call.places.items()}
 
-        def run(*inputs: Any) -> tuple[Any, ...]:
-            # A tensor that is no input of the graph is not read.
-            return tuple(graph([inputs[inverse.get(number, 0)] for number in range(len(given))]))
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        # A tensor that is no input of the graph is not read.
+        return tuple(graph([inputs[inverse.get(number, 0)] for number in range(len(given))]))
 
-        with journal.phase("check"):
-            if budget is not None:
-                original = traced.aten.forward
-                budget.confirm(original, right.run(run, traced.inputs), traced.inputs, "the saved graph")
-                journal.add(precision=tuple(precision))
-            else:
-                checked = right.verify(traced.aten, traced.aten.forward, run, list(traced.inputs))
-                journal.add(numerical_error=checked.worst)
+    check_saved(traced, run, record, options, journal)
     return content
 
 
