@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir
@@ -82,14 +82,14 @@ def _by_calls(
     this = MixedPrecision(contestant, write(), exact, options)
     if not any(each.target in CONTRACTIONS for each in this.calls):
         raise UnsupportedError("no product or convolution can be computed in bfloat16")
-    stored = _stored(key)
+    stored, reference = _stored(key), _float64_of(contestant)
     if stored is not None:
-        found = this.as_stored(stored, float64_of(contestant))
+        found = this.as_stored(stored, reference)
         if found is not None:
             return found
-    measured = _Measured(contestant, options, record, exact, this.whole)
-    record = dataclasses.replace(measured.record, num_calls=len(this.calls))
-    found = this.fitted(measured.budget, measured.reference, record)
+    whole = right.run(this.whole, this.inputs, "everything in bfloat16")
+    budget, record = _limited(options, record, right.run(exact, this.inputs), whole, reference)
+    found = this.fitted(budget, reference, dataclasses.replace(record, num_calls=len(this.calls)))
     if key is not None and found.run is not None:
         plan_store().put(key, dataclasses.asdict(found.record))
     return found
@@ -116,7 +116,7 @@ def _stored(key: str | None) -> PrecisionRecord | None:
         return None
 
 
-def float64_of(contestant: Contestant) -> tuple[Any, ...]:
+def _float64_of(contestant: Contestant) -> tuple[Any, ...]:
     """Return the outputs for the user's inputs in float64."""
     with torch.no_grad():
         return float64_reference(contestant.job.traced.aten, contestant.inputs())
@@ -135,42 +135,39 @@ def _in_openvino(
         raise UnsupportedError(f"executor_options sets {_HINT}", got=given[_HINT])
     lowering = dataclasses.replace(options.lowering, executor_options={**given, _HINT: "bf16"})
     run = registry.get(_OPENVINO).lower(write(), contestant.job.captured, lowering)
-    measured = _Measured(contestant, options, record, exact, run)
-    error = measured.budget.check(measured.of_whole, measured.reference, "everything in bfloat16")
-    record = dataclasses.replace(measured.record, error=error, lowered=("everything",), num_calls=1)
-    return WithinBudget(run, measured.budget, record)
+    inputs, reference = contestant.inputs(), _float64_of(contestant)
+    whole = right.run(run, inputs, "everything in bfloat16")
+    budget, record = _limited(options, record, right.run(exact, inputs), whole, reference)
+    error = budget.check(whole, reference, "everything in bfloat16")
+    record = dataclasses.replace(record, error=error, lowered=("everything",), num_calls=1)
+    return WithinBudget(run, budget, record)
 
 
-class _Measured:
-    """Errors of a graph in float32 and in bfloat16, and the budget that they leave.
+def _limited(
+    options: Options,
+    record: PrecisionRecord,
+    exact: Sequence[Any],
+    whole: Sequence[Any],
+    reference: Sequence[Any],
+) -> tuple[Budget, PrecisionRecord]:
+    """Return the user's budget, and the record with it.
+
+    Args:
+        options: the user's.
+        record: so far.
+        exact: outputs in float32.
+        whole: outputs with everything in bfloat16.
+        reference: outputs in float64.
 
     Raises:
         UnsupportedError: the budget is below the error of float32, or the errors cannot be measured.
-        RlOptError: one of them does not run.
-
-    Attributes:
-        reference: outputs in float64.
-        of_whole: outputs with everything in bfloat16.
-        budget: the user's.
-        record: with the errors.
     """
-
-    def __init__(
-        self,
-        contestant: Contestant,
-        options: Options,
-        record: PrecisionRecord,
-        exact: Lowered,
-        whole: Lowered,
-    ) -> None:
-        inputs, given = contestant.inputs(), options.precision.max_error
-        self.reference = float64_of(contestant)
-        self.of_whole = right.run(whole, inputs, "everything in bfloat16")
-        budget = Budget.of(options.precision, math.inf)
-        own = budget.error(right.run(exact, inputs), self.reference)
-        of_all = budget.error(self.of_whole, self.reference)
-        limit = given if isinstance(given, float) else ROOM * of_all
-        if limit < own:
-            raise UnsupportedError(f"float32 itself has an error of {own:.2e}")
-        self.budget = dataclasses.replace(budget, max_error=limit)
-        self.record = dataclasses.replace(record, max_error=limit, error_of_all=of_all)
+    given, budget = options.precision.max_error, Budget.of(options.precision, math.inf)
+    own, of_all = budget.error(exact, reference), budget.error(whole, reference)
+    limit = given if isinstance(given, float) else ROOM * of_all
+    if limit < own:
+        raise UnsupportedError(f"float32 itself has an error of {own:.2e}")
+    return (
+        dataclasses.replace(budget, max_error=limit),
+        dataclasses.replace(record, max_error=limit, error_of_all=of_all),
+    )
