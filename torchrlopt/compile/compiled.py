@@ -224,7 +224,7 @@ class Compiled:
         exact = lower.exact()
         self.status.exact_since = described(error)
         self.status.precision = tuple(each.without_effect(error.what) for each in self.status.precision)
-        WARNINGS.warn(error.what, f"{described(error)}; it computes in float32 from now on")
+        WARNINGS.warn(error.what, described(error), "computes in float32 from now on")
         self.lowered, self._lower, self._evaluations = exact, None, _evaluations(exact)
 
     def _note_weights(self, lowered: Lowered, args: Sequence[Any], outputs: Sequence[Any]) -> None:

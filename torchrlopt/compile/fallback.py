@@ -26,13 +26,13 @@ class Warnings:
         self._known: set[str] = set()
         self._lock = threading.Lock()
 
-    def warn(self, cause: str, message: str) -> None:
-        """Log a warning, unless there was one for this cause."""
+    def warn(self, cause: str, message: str, outcome: str = "keeps the original graph") -> None:
+        """Log a warning of what rlopt does and why, unless there was one for this cause."""
         with self._lock:
             is_new = cause not in self._known
             self._known.add(cause)
         if is_new:
-            logger.warning("rlopt keeps the original graph: %s", message)
+            logger.warning("rlopt %s: %s", outcome, message)
 
     def clear(self) -> None:
         """Reset, so that every cause warns again."""
