@@ -241,9 +241,10 @@ class PrecisionOptions(_Group):
     def __post_init__(self) -> None:
         """Validate both; raise OptionsError on failure."""
         super().__post_init__()
-        given = self.max_error
+        given: Any = self.max_error
         is_number = isinstance(given, int | float) and not isinstance(given, bool)
-        if given is not None and given != "bfloat16" and not (is_number and 0 < given < math.inf):
+        is_known = given is None or (isinstance(given, str) and given == "bfloat16")
+        if not is_known and not (is_number and 0 < given < math.inf):
             raise OptionsError(
                 "option max_error is no error",
                 expected='a number above 0, "bfloat16", or None',
@@ -251,7 +252,7 @@ class PrecisionOptions(_Group):
                 todo="max_error=1e-2 allows an error of one percent",
             )
         if is_number:
-            object.__setattr__(self, "max_error", float(given))  # type: ignore[arg-type]
+            object.__setattr__(self, "max_error", float(given))
         if not callable(self.error_metric):
             _one_of(ERROR_METRICS, "error_metric", self.error_metric)
         if self.max_error is None and self.error_metric != "rms":

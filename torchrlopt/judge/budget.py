@@ -11,7 +11,7 @@ import torch
 
 from torchrlopt.errors import BudgetError, RlOptError, UnsupportedError
 from torchrlopt.judge import right
-from torchrlopt.options import PrecisionOptions
+from torchrlopt.options import ERROR_METRICS, PrecisionOptions
 
 Metric = Callable[[Sequence[Any], Sequence[Any]], float]
 """Takes the outputs of a graph and those in float64, and returns the error."""
@@ -33,7 +33,7 @@ def top1(outputs: Sequence[Any], reference: Sequence[Any]) -> float:
     return max((_top1(new, ref) for new, ref in _pairs(outputs, reference)), default=0.0)
 
 
-METRICS: dict[str, Metric] = {"rms": rms, "top1": top1}
+METRICS: dict[str, Metric] = dict(zip(ERROR_METRICS, (rms, top1), strict=True))
 """The metrics that the option `error_metric` knows by name."""
 
 

@@ -90,7 +90,7 @@ class PrecisionRecord:
     def from_dict(cls, given: Mapping[str, Any]) -> PrecisionRecord:
         """Make a record from its JSON."""
         fields = dict(given)
-        fields |= {name: tuple(fields[name]) for name in ("lowered", "quantised")}
+        fields |= {name: tuple(map(str, fields[name])) for name in ("lowered", "quantised")}
         fields["operators"] = tuple(Lowered(**each) for each in fields["operators"])
         fields["curve"] = tuple(Rung(**each) for each in fields["curve"])
         return cls(**fields)
