@@ -87,7 +87,10 @@ def digits_vit() -> Trained:
         hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=512, image_size=8,
         patch_size=2, num_channels=1, num_labels=10,
     )  # fmt: skip
-    make = lambda: PlainTensors(ViTForImageClassification(config), "pixel_values", ("logits",))  # noqa: E731
+
+    def make() -> nn.Module:
+        return PlainTensors(ViTForImageClassification(config), "pixel_values", ("logits",))
+
     return _digits("digits_vit", make, 600)
 
 
@@ -123,7 +126,10 @@ def docstrings_decoder() -> Trained:
         vocab_size=128, hidden_size=128, intermediate_size=352, num_hidden_layers=4, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=_LENGTH,
     )  # fmt: skip
-    make = lambda: PlainTensors(LlamaForCausalLM(config), "input_ids", ("logits",), **NO_CACHE)  # noqa: E731
+
+    def make() -> nn.Module:
+        return PlainTensors(LlamaForCausalLM(config), "input_ids", ("logits",), **NO_CACHE)
+
     model = _fit("docstrings_decoder", make, batch, 600)
     size = _TEXTS * _LENGTH
     calls = [(x.reshape(_TEXTS, _LENGTH),) for x in held_out[: 16 * size].split(size)]
