@@ -1,9 +1,9 @@
 """Chooses which calls to lower: the least time whose predicted error is within a budget.
 
 Time and squared error are sums over calls, plus those of the conversions between calls of different types. So
-the choice is a knapsack with edges. Two starts (everything, and contractions only) are made exact, call by
-call or region by region, in the order of error saved per time lost, until the budget is kept; then whatever
-still fits is lowered again, the most time per error first.
+the choice is a knapsack with edges. Three starts (everything, contractions only, and nothing but integers)
+are made exact, call by call or region by region, in the order of error saved per time lost, until the budget
+is kept; then whatever still fits is lowered again, the most time per error first.
 """
 
 from __future__ import annotations

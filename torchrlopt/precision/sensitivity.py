@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -26,8 +25,6 @@ from torchrlopt.executors.precision.retyped import EXACT, LOW, owner_of
 from torchrlopt.executors.weights.static_part import static_nodes
 from torchrlopt.ops.traits import MOVES
 from torchrlopt.torch_private.pytree import tree_leaves
-
-logger = logging.getLogger("torchrlopt")
 
 aten = torch.ops.aten
 
