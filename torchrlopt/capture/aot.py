@@ -12,7 +12,7 @@ import torch
 
 from torchrlopt.capture.effects import KEPT
 from torchrlopt.capture.fast_paths import PARTS, DenseMasks
-from torchrlopt.capture.whole import REARRANGED
+from torchrlopt.capture.whole import rearranged
 from torchrlopt.errors import CaptureError
 from torchrlopt.torch_private.dynamo import (
     AttributeMutationNew,
@@ -96,7 +96,7 @@ def trace(
             fw_compiler=training,
             bw_compiler=boxed,
             inference_compiler=inference,
-            decompositions=PARTS | KEPT | REARRANGED,
+            decompositions=PARTS | KEPT | rearranged(example_inputs),
         )
         with masks:
             run: Callable[..., Any] = compiler(gm, example_inputs)

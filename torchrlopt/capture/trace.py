@@ -21,6 +21,7 @@ from torchrlopt.capture import aot
 from torchrlopt.capture.aten import content_key, device_of, reason_to_leave_alone, symbol_sizes
 from torchrlopt.capture.autocast import autocast_state
 from torchrlopt.capture.effects import effect_before_tracing
+from torchrlopt.capture.real_strides import correct_output_strides
 from torchrlopt.capture.sharing import with_bases
 from torchrlopt.capture.sources import input_names
 from torchrlopt.capture.whole import whole_operators
@@ -136,9 +137,11 @@ def trace(
                 return None
             names = input_names(gm, len(weights))
             aten, num_added = with_bases(aten)
-            return answer(
-                Traced(aten, tuple(inputs), tuple(static), mutated, len(weights), names, autocast, num_added)
+            traced = Traced(
+                aten, tuple(inputs), tuple(static), mutated, len(weights), names, autocast, num_added
             )
+            correct_output_strides(aten, traced.own_inputs)
+            return answer(traced)
 
         try:
             return aot.trace(

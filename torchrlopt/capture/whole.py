@@ -9,7 +9,8 @@ them.
 `torch.roll` of a channels_last tensor stays channels_last (on the CPU it is a concatenation), while a trace
 assumes a contiguous result: the views that it then makes fail, or read other elements. A BatchNorm of a
 transposed tensor is contiguous, but a trace assumes a transposed one. `REARRANGED` makes both work on
-contiguous tensors, for which the trace knows the layout of the results.
+contiguous tensors, for which the trace knows the layout of the results. So does `rearranged` for a GroupNorm
+of a transposed image of batch 1, which fails because a trace takes it for channels_last (`real_strides`).
 """
 
 from __future__ import annotations
@@ -58,11 +59,27 @@ def _batch_norm(x: torch.Tensor, *others: Any) -> Any:
     return torch.ops.aten._native_batch_norm_legit_no_training.default(x.contiguous(), *others)
 
 
+def _group_norm(x: torch.Tensor, *others: Any) -> Any:
+    if 1 not in x.shape or x.is_contiguous():
+        return NotImplemented
+    dense = x.clone(memory_format=torch.contiguous_format)
+    return torch.ops.aten.native_group_norm.default(dense, *others)
+
+
 REARRANGED: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.roll.default: _roll,
     torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm,
 }
 """Decompositions for a trace."""
+
+
+def rearranged(inputs: Sequence[Any]) -> dict[Any, Callable[..., Any]]:
+    """`REARRANGED`, and more if no input is in channels_last, so that no image is meant to be."""
+    images = (x for x in inputs if isinstance(x, torch.Tensor) and x.dim() in _CHANNELS_LAST)
+    if all(x.is_contiguous() for x in images):
+        return REARRANGED | {torch.ops.aten.native_group_norm.default: _group_norm}
+    return REARRANGED
+
 
 # The kernel table is global to the process; traces of several threads may overlap.
 _lock = threading.Lock()

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchrlopt.capture.real_strides import CORRECTED
 from torchrlopt.capture.sharing import base_of, hint, is_apart
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.lowering.symbols import number_of
@@ -75,6 +76,8 @@ class OutputEmitter:
             self._returned[source] = view
             return view
         node = with_layout(self._emitter, node, source.meta["val"])
+        if CORRECTED in source.meta:  # the current node's fake value may be as wrong
+            node = _in_real_layout(self._emitter, node, source.meta["val"])
         mine = base_of(node)
         # A caller may write to an output; that must not change an input, a constant or another output.
         if mine in self._inputs:
@@ -122,6 +125,17 @@ def with_layout(emitter: Emitter, node: fx.Node, value: torch.Tensor) -> fx.Node
     moved = emitter.op(aten.permute.default, node, order)
     dense = emitter.op(aten.clone.default, moved, memory_format=torch.contiguous_format)
     return emitter.op(aten.permute.default, dense, inverse)
+
+
+def _in_real_layout(emitter: Emitter, node: fx.Node, value: torch.Tensor) -> fx.Node:
+    """The node, copied at run time if it is not in the layout of `value`."""
+    layouts = (torch.contiguous_format, torch.channels_last if value.dim() == 4 else torch.channels_last_3d)
+    for layout in layouts:
+        if value.is_contiguous(memory_format=layout):
+            made = emitter.op(aten.contiguous.default, node, memory_format=layout)
+            made.meta["val"] = value
+            return made
+    return node
 
 
 def _with_strides(emitter: Emitter, node: fx.Node, value: torch.Tensor) -> fx.Node:
