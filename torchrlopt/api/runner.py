@@ -48,6 +48,9 @@ _AT_LIMIT = (
     "compiled {} times, for as many kinds of calls: those of other kinds run the original from now on "
     "(torch._dynamo.config.recompile_limit)"
 )
+_ENOUGH_IN_VAIN = 2
+"""How many graphs of a call that gain nothing let its later graphs alone, if they are no larger."""
+_IN_VAIN = "earlier graphs of the call, no smaller than this one, gained nothing"
 _NO_GRAPH = "Dynamo found no graph in the call, TORCH_LOGS=graph_breaks says why"
 
 
@@ -84,6 +87,7 @@ class Runner:
 
         self.reports: list[Report] = []
         self._num_codes = 0
+        self._tried: list[int] = []
         kind = type(self.original)
         self._forward, self._code = kind.forward, inspect.getattr_static(kind, "forward")
         self._is_fresh = True
@@ -209,6 +213,12 @@ class Runner:
     def _has_gained(self) -> bool:
         """Whether any graph that was compiled so far runs rewritten; False if Dynamo found none."""
         return any(report.kept == "rewritten" for report in self.reports)
+
+    def _is_in_vain(self, num_calls: int) -> bool:
+        """Whether a later graph of a call is not worth trying: others, no smaller, have gained nothing."""
+        return (
+            len(self._tried) >= _ENOUGH_IN_VAIN and not self._has_gained() and num_calls <= max(self._tried)
+        )
 
     def _has_gained_nothing(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether an equal call has run without a rewritten graph: the original needs no guards around it."""
@@ -466,9 +476,15 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
             pin_attributes(gm, name)
             # The code of later graphs may serve several blocks, each of which passes its own weights.
             runner._until_first_graph.close()
-        reports: list[Report] = []
-        run = compile_graph(gm, example_inputs, options, reports.append, name)
-        runner.reports.extend(reports)
+        num_calls = sum(node.op.startswith("call_") for node in gm.graph.nodes)
+        if not is_start and runner._is_in_vain(num_calls):
+            run = gm.forward
+            runner.reports.append(runner._report(Status(fallback_reason=_IN_VAIN)))
+        else:
+            reports: list[Report] = []
+            run = compile_graph(gm, example_inputs, options, reports.append, name)
+            runner.reports.extend(reports)
+            runner._tried.append(num_calls)
         differentiable = next((source for source, tensor in read.items() if tensor.requires_grad), None)
         if differentiable is not None:
             if runner._has_run_unrecorded:
