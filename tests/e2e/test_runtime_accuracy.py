@@ -208,3 +208,20 @@ def test_special_results_are_those_of_pytorch(runtime: str, name: str) -> None:
         assert run.report.kept == "rewritten"
     else:
         assert reason in str(run.report.fallback_reason)
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.parametrize(("runtime", "pool"), in_turns(["avg_pool2d", "max_pool2d"]))
+def test_the_only_window_of_an_image_is_rounded_up(runtime: str, pool: str) -> None:
+    """Also where another size was compiled for. OpenVINO returns nothing for sizes that it does not know."""
+    pytest.importorskip(runtime)
+
+    def model(x: torch.Tensor) -> Any:
+        return getattr(F, pool)(x * 2, 9, ceil_mode=True) + 1
+
+    options = {"executor": runtime, "cache": False, "measure": False}
+    fast = torch.compile(model, backend="rlopt", dynamic=True, options=options)
+    with torch.no_grad():
+        for size in (16, 5):
+            x = torch.randn(3, 4, size, size)
+            torch.testing.assert_close(fast(x), model(x))

@@ -218,10 +218,21 @@ class Row:
     where: Condition = _always
 
 
+def _may_have_partial_windows_only(node: onnx_ir.Node) -> bool:
+    """Whether rounding up may make the only window of an axis, which is then longer than the image."""
+    shape = node.inputs[0].shape if node.inputs[0] is not None else None
+    if "ceil_mode" not in node.attributes or not node.attributes["ceil_mode"].as_int():
+        return False
+    window = node.attributes["kernel_shape"].as_ints()
+    sizes = [None] * len(window) if shape is None else list(shape)[2:]
+    return any(not isinstance(size, int) or size < k for size, k in zip(sizes, window, strict=True))
+
+
 _EXP_MINUS_1 = "exp(x) - 1: no digit is right at -1e-8, 0.05 % is lost at -1e-3"
 _FLOAT_SUMS = "summed in float32, one by one: 1e-5 of a sum of 4096, where PyTorch sums in float64"
 _ONE_BY_ONE = "summed one by one: 3e-5 of 4096 numbers around 1e6, where a plain sum is off by 1e-7"
 _TIES = "another element where two are equally near"
+_NO_WINDOW = "empty where the window is longer than the image and sizes are free"
 _NO_NAN = "a mean of nothing is not NaN"
 
 ROWS: Mapping[str, tuple[Row, ...]] = {
@@ -253,11 +264,13 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
     ),
     # Seen in OpenVINO 2026.4.1.
     "openvino": (
+        Row("AveragePool", _NO_WINDOW, None, _may_have_partial_windows_only),
         Row("Celu", _EXP_MINUS_1, stable_forms.elu),
         Row("CumSum", _FLOAT_SUMS, None, _is_float),
         Row("Elu", _EXP_MINUS_1, stable_forms.elu),
         Row("Erf", "a polynomial that is no 0 at 0: 0.4 % is lost at 1e-3, all below 1e-6", stable_forms.erf),
         Row("GridSample", _TIES, None, _is_nearest),
+        Row("MaxPool", _NO_WINDOW, None, _may_have_partial_windows_only),
         Row(
             "MaxPool", "-3.4e38 where all elements are -inf", stable_forms.with_infinities, _may_meet_infinity
         ),
