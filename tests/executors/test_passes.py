@@ -16,10 +16,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torchrlopt.errors import LoweringError
+from torchrlopt.executors.eager.executor import assemble
 from torchrlopt.executors.eager.guard import are_finite
+from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import packing
 from torchrlopt.executors.eager.passes import LOWERED, PASSES, Fact, Pass, Program, checked_order
 from torchrlopt.executors.lowering.fx_values import is_mutable
+from torchrlopt.options import LoweringOptions
 
 aten = torch.ops.aten
 PACKING = {packing.PACK_CONVOLUTION, packing.PACK_TRANSPOSED, packing.PACK_LINEAR}
@@ -121,6 +124,19 @@ def network(x: Tensor, w: Tensor, v: Tensor) -> tuple[Tensor]:
 def arguments() -> list[Tensor]:
     torch.manual_seed(0)
     return [torch.randn(2, 16, 16, 16), torch.randn(32, 16, 3, 3) / 8, torch.randn(32 * 14 * 14, 64) / 32]
+
+
+def test_a_plain_program_runs_pytorchs_own_calls() -> None:
+    args, found = arguments(), {}
+    for is_plain in (True, False):
+        module = make_fx(network, tracing_mode="fake")(*args)
+        run = assemble(module, ("w_1", "v_1"), LoweringOptions(), is_plain)
+        with torch.no_grad():
+            torch.testing.assert_close(run(*args), network(*args), rtol=1e-4, atol=1e-4)
+        found[is_plain] = inventory(run.main.graph)
+    assert found[True].packed == {}
+    assert found[True].plain == {"convolution": 1, "product": 1}
+    assert sum(found[False].packed.values()) == 2
 
 
 @pytest.mark.skipif(not packing.can_pack(torch.ones(1)), reason="this build of PyTorch has no oneDNN kernels")

@@ -37,8 +37,20 @@ class EagerExecutor:
         """See `Executor.refusals`. None: operators without an ONNX equivalent run as in the original."""
         return {}
 
-    def lower(self, model: onnx_ir.Model, captured: Captured | None, options: LoweringOptions) -> Lowered:
+    def lower(
+        self,
+        model: onnx_ir.Model,
+        captured: Captured | None,
+        options: LoweringOptions,
+        is_plain: bool = False,
+    ) -> Lowered:
         """Build the callable; see `Executor.lower`.
+
+        Args:
+            model: as there.
+            captured: as there.
+            options: as there.
+            is_plain: whether it runs PyTorch's own calls only, to see what our kernels bring.
 
         Raises:
             LoweringError: a node has no ATen equivalent.
@@ -50,18 +62,21 @@ class EagerExecutor:
             else:
                 module = lower_captured(model, captured)
                 static = static_inputs(captured, options)
-            return assemble(module, static, options)
+            return assemble(module, static, options, is_plain)
 
 
-def assemble(module: fx.GraphModule, static: Collection[str], options: LoweringOptions) -> EagerCallable:
+def assemble(
+    module: fx.GraphModule, static: Collection[str], options: LoweringOptions, is_plain: bool = False
+) -> EagerCallable:
     """Run all passes on a lowered graph and return the callable.
 
     Args:
         module: an ATen graph with `meta["val"]`; modified in place.
         static: names of the placeholders that are the same in every call.
         options: the user's options.
+        is_plain: see `EagerExecutor.lower`.
     """
-    program = Program(module, static, options.numerics == "real")
+    program = Program(module, static, options.numerics == "real", is_plain)
     run_passes(program, PASSES)
     split, guard = program.parts, program.guard
     names = [str(node.target) for node in split.main.graph.find_nodes(op="placeholder")]
@@ -106,6 +121,7 @@ class EagerCallable:
         self._weights = _picker(weights)
         self._inputs = _picker(inputs)
         self._unread = frozenset(weights) - frozenset(inputs)
+        self._num_inputs = len(inputs)
         self._run = forward_of(main) if run is None else run
         self._guard = guard
         self._taken_apart: Callable[..., Any] | None = None
@@ -120,6 +136,11 @@ class EagerCallable:
         """The results of the expressions over weights, if they stay valid even when the weights change."""
         results = self.cache.final
         return None if results is None else tuple(x for x in results if isinstance(x, torch.Tensor))
+
+    @property
+    def num_prepared(self) -> int:
+        """How many values the prologue makes of the weights."""
+        return len(self.main.graph.find_nodes(op="placeholder")) - self._num_inputs
 
     @property
     def unread(self) -> frozenset[int]:

@@ -70,6 +70,7 @@ class Program:
         module: the whole graph; after the split, the graph that was split.
         static: names of the placeholders that are the same in every call.
         is_real: whether rounding may differ from the original's.
+        is_plain: whether PyTorch's own calls stay, so that passes that select kernels are left out.
         finite: the values that are finite as long as the inputs and the weights are.
         convolutions: the packed convolutions.
         channels_last: the values found to be in channels_last, after packed convolutions.
@@ -85,6 +86,7 @@ class Program:
     module: fx.GraphModule
     static: Collection[str]
     is_real: bool
+    is_plain: bool = False
     finite: frozenset[fx.Node] = frozenset()
     convolutions: list[fx.Node] = dataclasses.field(default_factory=list)
     channels_last: frozenset[fx.Node] = frozenset()
@@ -124,12 +126,14 @@ class Pass:
         needs: facts that must hold before.
         gives: facts that hold afterwards.
         ends: facts that no longer hold afterwards.
+        selects: whether it puts kernels in place of PyTorch's calls; its facts hold if it is left out, too.
     """
 
     run: Callable[[Program], None]
     needs: Fact
     gives: Fact = _NO_FACTS
     ends: Fact = _NO_FACTS
+    selects: bool = False
 
     @property
     def name(self) -> str:
@@ -166,9 +170,10 @@ def checked_order(passes: Iterable[Pass], facts: Fact = LOWERED) -> tuple[Pass, 
 
 
 def run_passes(program: Program, passes: Iterable[Pass]) -> None:
-    """Run the passes in order on a program, in place."""
+    """Run the passes in order on a program, in place; without those that select kernels if it is plain."""
     for each in passes:
-        each.run(program)
+        if not (each.selects and program.is_plain):
+            each.run(program)
 
 
 # ---- the passes
@@ -337,14 +342,16 @@ PASSES = checked_order(
             _GRAPH | Fact.NO_COPIES | Fact.FINITE | Fact.STRIDES,
             gives=Fact.PACKED_LINEARS,
             ends=Fact.PLAIN_WEIGHTS,
+            selects=True,
         ),
-        Pass(_use_attention, _GRAPH | Fact.NO_COPIES | Fact.STRIDES),
+        Pass(_use_attention, _GRAPH | Fact.NO_COPIES | Fact.STRIDES, selects=True),
         # A packed convolution writes channels_last whatever the original wrote.
         Pass(
             _pack_convolutions,
             _GRAPH | Fact.NO_COPIES | Fact.FINITE | Fact.STRIDES,
             gives=Fact.PACKED_CONVOLUTIONS,
             ends=Fact.PLAIN_WEIGHTS | Fact.STRIDES,
+            selects=True,
         ),
         # Before layouts: then a concatenated image sees which kernel writes it.
         Pass(
@@ -358,7 +365,7 @@ PASSES = checked_order(
             gives=Fact.ALL_READ,
         ),
         # A max pool is called differently if nobody reads its indices.
-        Pass(_use_pixel_kernels, _GRAPH | Fact.STRIDES | Fact.ALL_READ),
+        Pass(_use_pixel_kernels, _GRAPH | Fact.STRIDES | Fact.ALL_READ, selects=True),
         # The sum added here has no readers until the split makes it a result of the prologue.
         Pass(
             _note_what_must_be_finite,
@@ -375,6 +382,7 @@ PASSES = checked_order(
         Pass(
             _gather_kernels,
             Fact.VALUES | Fact.OVERLOADS | Fact.FUNCTIONAL | Fact.ALL_READ | Fact.APART,
+            selects=True,
         ),
         # Results of the prologue are kept for later calls and must not be overwritten.
         Pass(
