@@ -69,11 +69,10 @@ def inventory(graph: fx.Graph) -> Inventory:
     for node in graph.nodes:
         if node.op not in ("call_function", "call_method"):
             continue
-        kernel = _packed(node)
-        name = node.target if isinstance(node.target, str) else _name(node.target)
+        kernel, name = _packed(node), _name(node.target)
         if kernel is not None:
             packed[kernel] += 1
-        elif node.kwargs.get("memory_format") in (torch.channels_last, torch.channels_last_3d):
+        elif _is_to_channels_last(node):
             to_channels_last += 1
         elif node.target in (restride, reorder):
             restored += 1
@@ -82,6 +81,17 @@ def inventory(graph: fx.Graph) -> Inventory:
         else:
             others += 1
     return Inventory(dict(packed), dict(plain), others, to_channels_last, restored)
+
+
+def name_of(node: fx.Node) -> str:
+    """What a call computes, in words if a selected kernel does."""
+    if _is_to_channels_last(node):
+        return "copy to channels_last"
+    return _packed(node) or _name(node.target)
+
+
+def _is_to_channels_last(node: fx.Node) -> bool:
+    return node.kwargs.get("memory_format") in (torch.channels_last, torch.channels_last_3d)
 
 
 def _packed(node: fx.Node) -> str | None:
@@ -120,6 +130,8 @@ def _way(node: fx.Node) -> str:
 
 def _name(target: Any) -> str:
     """The operator's name without namespace and overload."""
+    if isinstance(target, str):
+        return target
     if isinstance(target, OpOverload):
         return schema_of(target).name.rpartition("::")[2]
     return str(getattr(target, "__name__", target))

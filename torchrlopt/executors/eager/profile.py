@@ -1,0 +1,100 @@
+"""Times the calls of a lowered eager graph one by one, next to the whole graph."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+from torchrlopt.errors import UnsupportedError
+from torchrlopt.executors.eager.executor import EagerCallable
+from torchrlopt.executors.eager.inventory import name_of
+
+_LEAST, _MOST = 7, 41  # rounds
+
+
+class Timed(NamedTuple):
+    """The times of a graph.
+
+    Attributes:
+        call_ms: of the whole, in milliseconds.
+        calls: name, ONNX nodes and time in microseconds of each call, in order.
+        num_rounds: whose lower quartiles these are: noise of other processes only adds time.
+    """
+
+    call_ms: float
+    calls: list[tuple[str, tuple[str, ...], float]]
+    num_rounds: int
+
+
+class _Stopwatch(fx.Interpreter):
+    """Interprets a graph and times its calls.
+
+    Args:
+        module: the graph.
+        clock: in nanoseconds.
+
+    Attributes:
+        times_ns: of each call so far, by node.
+    """
+
+    def __init__(self, module: fx.GraphModule, clock: Callable[[], int]) -> None:
+        super().__init__(module)
+        self._clock = clock
+        self.times_ns: defaultdict[fx.Node, list[int]] = defaultdict(list)
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.op not in ("call_function", "call_method"):
+            return super().run_node(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        call: Callable[..., Any] = n.target if callable(n.target) else getattr(args[0], str(n.target))
+        given = args if callable(n.target) else args[1:]
+        start = self._clock()
+        result = call(*given, **kwargs)
+        self.times_ns[n].append(self._clock() - start)
+        return result
+
+
+def profile(run: EagerCallable, inputs: Callable[[], Sequence[Any]], limit_ms: float) -> Timed:
+    """Time the calls one by one, in alternation with the whole graph, which may group some into sequences.
+
+    Args:
+        run: the graph.
+        inputs: makes the inputs of one call.
+        limit_ms: wall-clock limit in milliseconds, checked between rounds; at least seven rounds are run.
+
+    Raises:
+        UnsupportedError: the graph runs on CUDA, where calls overlap, or the inputs are not finite.
+    """
+    if any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs()):
+        raise UnsupportedError("calls on CUDA overlap: a profiler of CUDA times them")
+    # A single thread's processor time leaves out its waits for a processor; several wait for each other.
+    clock = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
+    watch, begin = _Stopwatch(run.main, clock), time.perf_counter()
+    wholes_ns: list[int] = []
+    with torch.no_grad():
+        watch.run(*run.arguments(inputs()))  # warm-up
+        run(*inputs())
+        watch.times_ns.clear()
+        while len(wholes_ns) < _LEAST or (
+            len(wholes_ns) < _MOST and (time.perf_counter() - begin) * 1e3 < limit_ms
+        ):
+            watch.run(*run.arguments(inputs()))
+            args = inputs()
+            start = clock()
+            run(*args)
+            wholes_ns.append(clock() - start)
+    calls = [
+        (name_of(node), run.origins.get(node.name, ()), _lower_quartile(times) / 1e3)
+        for node, times in watch.times_ns.items()
+    ]
+    return Timed(_lower_quartile(wholes_ns) / 1e6, calls, len(wholes_ns))
+
+
+def _lower_quartile(times_ns: list[int]) -> float:
+    return statistics.quantiles(times_ns, n=4, method="inclusive")[0]
