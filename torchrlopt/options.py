@@ -152,14 +152,18 @@ class TimingOptions(_Group):
     autotune_s: Annotated[float, _Range(0, _DAY_S)] = 120.0
     """If several executors are tried, no executor except eager is started after this many seconds."""
 
+    measure_parts: bool = False
+    """Also measure, for the report, what plan, kernels and runtime are worth by themselves, and the time of
+    each call of the rewritten graph. Builds the graph twice more, and takes up to `measure_ms` for each."""
+
     def __post_init__(self) -> None:
         """Validate every field, and that plans can be chosen; raise OptionsError on failure."""
         super().__post_init__()
-        if self.measure_plans > 1 and not self.measure:
+        if not self.measure and (self.measure_plans > 1 or self.measure_parts):
             raise OptionsError(
-                "plans are chosen by measurement",
+                "nothing is measured without measure",
                 expected="measure=True",
-                got=f"measure_plans={self.measure_plans}, measure=False",
+                got=f"measure=False, measure_plans={self.measure_plans}, measure_parts={self.measure_parts}",
             )
 
 
@@ -391,6 +395,7 @@ class OptionsDict(TypedDict, total=False):
     min_gain: float
     measure_plans: int
     autotune_s: float
+    measure_parts: bool
     weights: Weights
     release_weights: bool
     executor_options: dict[str, Any] | None

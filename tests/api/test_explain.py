@@ -185,3 +185,32 @@ def test_groups_are_left_out_one_by_one(tmp_path: Path) -> None:
     assert type(report).from_json(report.to_json()).left_out == eager.left_out
     plain = torchrlopt.explain(Net().eval(), torch.randn(2, 3, 32, 32), **options)
     assert plain.graphs[0].executors[0].left_out == ()
+
+
+def test_the_gain_is_split_by_measurement(tmp_path: Path) -> None:
+    options = {"executor": "eager", "min_gain": -10.0, "measure_ms": 20.0, "on_error": "raise"}
+    x = torch.randn(2, 3, 32, 32)
+    found = torchrlopt.explain(Net().eval(), x, measure=True, searcher="greedy", **options)
+    report = found.measured
+    assert report is not None
+    assert [each.part for each in report.split] == ["plan", "kernels"]
+    assert all(each.without_ms > 0 and each.with_ms > 0 for each in report.split)
+    (profile,) = report.profiles
+    assert sum(each.us for each in profile.calls) + profile.rest_us == pytest.approx(profile.call_ms * 1e3)
+    drawing = report.records[0].draw()
+    known = {each.key for each in drawing.after.operators}
+    assert known.issuperset(key for call in profile.calls for key in call.keys)
+    assert drawing.after.prices.keys() <= {key for call in profile.calls for key in call.keys}
+    assert {call.module for call in profile.calls} >= {"head"}
+    assert "test_explain.py:" in profile.calls[0].place
+    assert report.environment is not None
+    assert report.environment.options == {**options, "searcher": "greedy", "measure_parts": True}
+    assert "by the kernels" in str(found)
+    assert json.loads(found.to_json())["measured"]["split"][0]["part"] == "plan"
+    found.save(tmp_path / "page.html")
+    assert "measured one by one" in Page((tmp_path / "page.html").read_text(encoding="utf-8")).text
+    unplanned = torchrlopt.optimise(Net().eval(), x, searcher="none", measure_parts=True, **options).report
+    assert str(unplanned.split[0]).startswith("1.00x")
+    assert unplanned.split[1].part == "kernels"
+    with pytest.raises(UnsupportedError, match="measured by parts"):
+        torchrlopt.explain(torch.relu, x, measure=True)

@@ -170,7 +170,7 @@ def test_plans_that_were_measured_are_applied_elsewhere(
 
 
 def test_measured_plans_need_measurement() -> None:
-    with pytest.raises(OptionsError, match="plans are chosen by measurement"):
+    with pytest.raises(OptionsError, match="nothing is measured without measure"):
         torchrlopt.optimise(nn.Identity(), (torch.ones(1),), measure_plans=2, measure=False)
     with pytest.raises(OptionsError, match="out of range"):
         torchrlopt.optimise(nn.Identity(), (torch.ones(1),), measure_plans=0)

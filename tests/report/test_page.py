@@ -13,6 +13,7 @@ import pytest
 from tests.report.page_cases import CONVOLUTION, Page, blocks, report_of
 from torchrlopt.report import Choice, Drawing, Report, SearchRecord, Source, Status
 from torchrlopt.report.page.words import time_of
+from torchrlopt.report.parts import Contribution, Profile, TimedCall
 
 PAGE = "torchrlopt.report.page"
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=\"alert('2')\">&amp;<!--"
@@ -206,3 +207,24 @@ def test_every_graph_of_a_model_has_a_place(report: Report, tmp_path: Path) -> N
     assert "(graph 2 of 2)" in page.text
     many = Report.merged([report] * 9)
     assert "3 of 9 graphs" in Page(saved(many, tmp_path)).text
+
+
+def test_measured_calls_stand_next_to_their_predictions(report: Report, tmp_path: Path) -> None:
+    drawing = report.records[0].draw()
+    key, price = next(iter(drawing.after.prices.items()))
+    calls = (TimedCall(f"kernel{HOSTILE}", 700.0, (key,), "stem", "net.py:7"), TimedCall("copy", 100.0))
+    measured = dataclasses.replace(
+        report,
+        plans=({"graph_hash": "same"},),
+        split=(Contribution("kernels", 1.5, 1.0, 0.02),),
+        profiles=(Profile("same", 1.0, calls, 7),),
+    )
+    page = Page(saved(measured, tmp_path))
+    for cells in (
+        (f"kernel{HOSTILE}", "700 µs", "70.0%", time_of(price.time_us), "stem net.py:7"),
+        ("overhead between calls", "200 µs", "20.0%"),
+        ("all", "2.00×", "2.000 ms", "1.000 ms", "the original model, spread 1%"),
+        ("kernels", "1.50×", "1.500 ms", "1.000 ms", "the same graph by PyTorch's own calls, spread 2%"),
+    ):
+        assert "".join("".join(cells).split()) in "".join(page.text.split())
+    assert "measured one by one" not in Page(saved(report, tmp_path)).text

@@ -7,8 +7,9 @@ import json
 
 import pytest
 
-from torchrlopt.report import Report, ReportStep, SearchRecord, Status
+from torchrlopt.report import Choice, Report, ReportStep, SearchRecord, Status
 from torchrlopt.report.page.page import page
+from torchrlopt.report.parts import Calls, Contribution, Environment, Profile, TimedCall
 from torchrlopt.substitutions import load_library
 
 
@@ -101,7 +102,7 @@ def test_printed_table_says_what_matters() -> None:
         "1.10 times",
         "aten.foo.default",
         "4 -> 2",
-        "3 steps, found by networks",
+        "3 steps, found by the agent's network",
     ):
         assert part in text
     assert "measured" not in str(Report())
@@ -116,8 +117,9 @@ def test_measured_share_of_the_price_is_weighted_when_merged() -> None:
     assert Report.merged(parts).measured_share == 0.8
     assert Report.merged([Report(), Report()]).measured_share is None
     priced = Report(cost_before_ms=2.0, cost_after_ms=1.0, measured_share=0.75)
-    assert "75% from measured prices" in str(priced)
-    assert "measured" not in str(Report(cost_before_ms=2.0, cost_after_ms=1.0, measured_share=0.0))
+    assert "50% less for the plan alone" in (priced.prediction or "")
+    assert "75% of it measured" in (priced.prediction or "")
+    assert "none of it measured" in (dataclasses.replace(priced, measured_share=0.0).prediction or "")
 
 
 def test_the_sentence_says_no_more_than_was_found() -> None:
@@ -163,6 +165,60 @@ def test_every_family_of_the_library_has_a_meaning() -> None:
 
 def test_a_search_says_who_found_the_plan_and_how_it_ended() -> None:
     (search,) = example().searches
-    assert str(search) == "found by the agent's networks; 40 graphs priced in 0.25 s, more was left to try"
-    assert "found by greedy" in str(SearchRecord("greedy", 1, 2, True, 0.1))
+    assert str(search) == "found by the agent's network; 40 graphs priced in 0.25 s, more was left to try"
+    assert "found by greedy search;" in str(SearchRecord("greedy", 1, 2, True, 0.1))
     assert "nothing was left to try" in str(SearchRecord("greedy", 1, 2, True, 0.1))
+
+
+def explained() -> Report:
+    """A report whose parts were measured."""
+    calls = (TimedCall("convolution + relu", 2500.0, (7,), "stem", "net.py:7"), TimedCall("mean", 500.0))
+    return dataclasses.replace(
+        example(),
+        calls=Calls({"convolution + relu": 1}, {"linear": 1}, 1, 2),
+        split=(Contribution("plan", 5.0, 4.0, 0.01), Contribution("kernels", 6.0, 4.0, 0.02)),
+        profiles=(Profile("hash", 4.0, calls, 7),),
+        environment=Environment("a processor", 2, {"torch": "2.13"}, {"weights": "frozen"}, "2026-11-29"),
+    )
+
+
+def test_parts_of_the_gain_are_told_and_survive_json() -> None:
+    report = explained()
+    assert Report.from_json(report.to_json()) == report
+    rows = report.rows()
+    texts = dict(rows)
+    assert texts["  by the plan"].startswith(
+        "1.25x against the same executor without the plan (5.000 -> 4.000"
+    )
+    assert texts["  by the kernels"].startswith("1.50x against the same graph by PyTorch's own calls")
+    assert texts["kernels"].startswith(
+        "1 calls (1 x convolution + relu); PyTorch's own: 1 x linear, 1 other;"
+    )
+    assert texts["a call takes"] == "2.500 ms (62%): convolution + relu in stem"
+    assert ("", "+1.000 ms (25%): overhead between calls") in rows
+    assert texts["made"] == "2026-11-29 on a processor, 2 threads; torch 2.13"
+    assert texts["options"] == "weights=frozen"
+
+
+def test_merged_parts_are_added() -> None:
+    merged = Report.merged([explained(), dataclasses.replace(explained(), calls=None)])
+    assert [(each.part, each.without_ms, each.with_ms) for each in merged.split] == [
+        ("plan", 10.0, 8.0),
+        ("kernels", 12.0, 8.0),
+    ]
+    assert merged.calls == explained().calls
+    assert Report.merged([explained(), explained()]).calls == Calls(
+        {"convolution + relu": 2}, {"linear": 2}, 2, 4
+    )
+    assert merged.environment == explained().environment
+
+
+def test_what_is_known_of_the_plan_needs_no_measurement() -> None:
+    report = dataclasses.replace(example(), steps=())
+    assert str(report.contributions[0]) == "1.00x: it has no steps"
+    tried = (Choice("eager", "greedy", 0.5, 1.0, None), Choice("eager", "none", 0.75, 1.0, None))
+    (plan,) = dataclasses.replace(example(), choices=tried).contributions
+    assert (plan.part, plan.without_ms, plan.with_ms) == ("plan", 6.0, 4.0)
+    assert example().contributions == ()
+    assert any("measure_parts" in each for each in example().advice)
+    assert not any("measure_parts" in each for each in explained().advice)

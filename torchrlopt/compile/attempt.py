@@ -32,7 +32,8 @@ from torchrlopt.onnx import files
 from torchrlopt.onnx.writer import fresh_prefix
 from torchrlopt.options import DebugOptions, Options
 from torchrlopt.plan.planning import Planned, facts_of, make_plan
-from torchrlopt.report import Drawing, Journal, Timing
+from torchrlopt.report import Contribution, Drawing, Journal, Timing
+from torchrlopt.report.parts import PRECISION
 
 logger = logging.getLogger("torchrlopt")
 
@@ -213,6 +214,7 @@ def _in_lower_precision(
         journal.add(precision=(dataclasses.replace(found.record, error=None, reason=reason),))
         return None
     journal.add_timing(timing)
+    journal.add(split=(Contribution(PRECISION, duel.before_ms, duel.after_ms, duel.spread, duel.is_calm),))
     return Attempt(options, journal, found.run, timing, lower=limits)
 
 

@@ -26,6 +26,7 @@ from torchrlopt.compile.choice import choose
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.contestant import Contestant
 from torchrlopt.compile.early_calls import checked_by_calls
+from torchrlopt.compile.explained import calls_of, environment_of, measure_parts
 from torchrlopt.compile.fallback import keep_original, warn_of, warn_without_gain
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.compile.own_weights import are_fixed
@@ -283,6 +284,7 @@ def _compiled(
     def answer(traced: Traced) -> Compiled | None:
         start = time.perf_counter()
         this.traced = traced
+        this.journal.add(environment=environment_of(this.options, traced.device))
         try:
             lowering = this.options.lowering.on(traced.device.type)
             if lowering.weights == "frozen" and not are_fixed(gm, traced.static, traced.num_lifted, model):
@@ -363,6 +365,7 @@ def _answer(
         return None
     status = this.status = Status("rewritten", weight_sets=1, checked_sets=int(options.verify))
     this.journal.add(**weights_facts(traced.inputs, traced.static, found.run))
+    this.journal.add(calls=calls_of(found.run))
     aten, static, report = traced.aten, traced.static, this.journal.report()  # not the inputs of this call
 
     def note(error: Exception, args: Sequence[Any]) -> None:
@@ -393,7 +396,11 @@ def _rewrite(original: Callable[..., Any], traced: Traced, options: Options, jou
         job = Job(traced, captured, read_captured(captured))
     original = _takes_lifted(original, traced.num_lifted)
     contestant = Contestant(job, original, traced.own_inputs, options.search.seed)
-    return choose(functools.partial(attempt, contestant), contestant, options, journal)
+    found = choose(functools.partial(attempt, contestant), contestant, options, journal)
+    if options.timing.measure_parts and found.run is not None:
+        with found.journal.phase("measure parts"):
+            measure_parts(contestant, found)
+    return found
 
 
 def _takes_lifted(original: Callable[..., Any], num_lifted: int) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ import torch
 
 from torchrlopt import executor_table
 from torchrlopt.compile.check_file import check_apart
+from torchrlopt.compile.explained import environment_of
 from torchrlopt.compile.fallback import described, keep_original
 from torchrlopt.compile.fold_file import fold
 from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
@@ -62,6 +63,7 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
     if not path_out.absolute().parent.is_dir():
         raise OptionsError("there is no such folder for the result", where=str(path_out))
     journal, status = Journal(searcher=options.search.searcher, executor=options.executor), Status()
+    journal.add(environment=environment_of(options, torch.device("cpu")))
     with journal.phase("load"):
         proto = safety.parse(path_in)
         source = _Source.of(proto, path_in, options.on_error)

@@ -3,15 +3,19 @@
 from torchrlopt.report.drawing import Drawing, DrawnStep, Operator, Source
 from torchrlopt.report.executors import Choice, MeasuredPlan, Part
 from torchrlopt.report.journal import Facts, Journal
+from torchrlopt.report.parts import Calls, Contribution, Environment, Profile, TimedCall
 from torchrlopt.report.precision import Lowered, PrecisionRecord, Rung
 from torchrlopt.report.report import Kept, Report, Status, Timing
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup
 
 __all__ = [
+    "Calls",
     "Choice",
+    "Contribution",
     "Drawing",
     "DrawnStep",
+    "Environment",
     "Facts",
     "Journal",
     "Kept",
@@ -21,6 +25,7 @@ __all__ = [
     "Operator",
     "Part",
     "PrecisionRecord",
+    "Profile",
     "Report",
     "ReportStep",
     "Rung",
@@ -28,5 +33,6 @@ __all__ = [
     "Source",
     "Status",
     "StepGroup",
+    "TimedCall",
     "Timing",
 ]

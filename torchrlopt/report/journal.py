@@ -14,6 +14,7 @@ from typing import Any, TypedDict, Unpack
 
 from torchrlopt.report.drawing import Record
 from torchrlopt.report.executors import Choice, MeasuredPlan, Part
+from torchrlopt.report.parts import Calls, Contribution, Environment, Profile
 from torchrlopt.report.precision import PrecisionRecord
 from torchrlopt.report.report import Report, Status, Timing
 from torchrlopt.report.search import SearchRecord
@@ -41,6 +42,10 @@ class Facts(TypedDict, total=False):
     choices: tuple[Choice, ...]
     measured_plans: tuple[MeasuredPlan, ...]
     parts: tuple[Part, ...]
+    calls: Calls | None
+    split: tuple[Contribution, ...]
+    profiles: tuple[Profile, ...]
+    environment: Environment
     precision: tuple[PrecisionRecord, ...]
     graph_hash: str
     plans: tuple[dict[str, Any], ...]

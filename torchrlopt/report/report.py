@@ -17,6 +17,7 @@ from typing import Any, Literal
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.report.drawing import Record
 from torchrlopt.report.executors import Choice, MeasuredPlan, Part, describe
+from torchrlopt.report.parts import PLAN, Calls, Contribution, Environment, Profile, summed
 from torchrlopt.report.precision import PrecisionRecord
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup, grouped
@@ -114,6 +115,15 @@ def _worst(values: list[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
+def _all_calls(values: list[Calls | None]) -> Calls | None:
+    known = [value for value in values if value is not None]
+    return sum(known, start=Calls()) if known else None
+
+
+def _first(values: list[Any]) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
 def _chained(tuples: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(itertools.chain.from_iterable(tuples))
 
@@ -154,6 +164,10 @@ class Report:
         cut: where Dynamo broke the graph before the call was over; empty if it did not.
         choices: executors that were tried, or left out, if there were several; empty otherwise.
         measured_plans: plans that were timed next to the searched one, see the option `measure_plans`.
+        calls: the calls of the rewritten graph, if it runs in PyTorch.
+        split: what parts of the gain are worth by themselves, see `contributions`.
+        profiles: measured times of the calls, of each graph for which `measure_parts` asks.
+        environment: machine, versions, options and date; of the first graph.
         parts: which executor runs which part, in call order, if the executor takes only parts of the graph;
             empty otherwise.
         graph_hash: SHA-256 of the graph that was planned, see `plan.search.graph_hash`.
@@ -190,6 +204,10 @@ class Report:
     choices: tuple[Choice, ...] = _merged((), _chained)
     measured_plans: tuple[MeasuredPlan, ...] = _merged((), _chained)
     parts: tuple[Part, ...] = _merged((), _chained)
+    calls: Calls | None = _merged(None, _all_calls)  # noqa: RUF009  # a field, as the others
+    split: tuple[Contribution, ...] = _merged((), summed)
+    profiles: tuple[Profile, ...] = _merged((), _chained)
+    environment: Environment | None = _merged(None, _first)  # noqa: RUF009  # a field, as the others
     graph_hash: str = _merged("", _joined)
     plans: tuple[dict[str, Any], ...] = _merged((), _chained)
     searches: tuple[SearchRecord, ...] = _merged((), _chained)
@@ -290,6 +308,10 @@ class Report:
         fields["parts"] = tuple(Part(**part) for part in fields.get("parts", ()))
         fields["precision"] = tuple(map(PrecisionRecord.from_dict, fields.get("precision", ())))
         fields["plans"] = tuple(fields.get("plans", ()))
+        fields["split"] = tuple(Contribution(**each) for each in fields.get("split", ()))
+        fields["profiles"] = tuple(map(Profile.from_dict, fields.get("profiles", ())))
+        for name, kind in (("calls", Calls), ("environment", Environment)):
+            fields[name] = None if fields.get(name) is None else kind(**fields[name])
         fields["left_out"] = tuple(LeftOut(**each) for each in fields.get("left_out", ()))
         fields["searches"] = tuple(map(SearchRecord.from_dict, fields.get("searches", ())))
         state = {
@@ -340,19 +362,17 @@ class Report:
         rows.append(
             ("kept", f"{self.kept}{others}: {self.fallback_reason}" if self.fallback_reason else self.kept)
         )
-        rows.append(("searcher, executor", f"{self.searcher}, {self.executor}"))
         graphs = f" in {self.num_graphs} graphs" if self.num_graphs > 1 else ""
+        rows.append(("executor", self.executor))
         rows.append(("operators", f"{self.num_nodes_before} -> {self.num_nodes_after}{graphs}"))
         if self.cut:
             rows.append(("cut", f"{self.cut}; what is outside of graphs runs as it was"))
-        if self.cost_before_ms is not None and self.cost_after_ms is not None:
-            share = f" ({self.measured_share:.0%} from measured prices)" if self.measured_share else ""
-            rows.append(("predicted", f"{self.cost_before_ms:.3f} -> {self.cost_after_ms:.3f} ms{share}"))
         if self.measured_before_ms is not None and self.measured_after_ms is not None:
             ratio = self.measured_before_ms / self.measured_after_ms
             spread = f", spread {self.measured_spread:.0%}" if self.measured_spread is not None else ""
             times = f"{self.measured_before_ms:.3f} -> {self.measured_after_ms:.3f} ms"
             rows.append(("measured", f"{times} ({ratio:.2f}x{spread}){self._busy}"))
+        rows.extend((f"  by the {each.part}", str(each)) for each in self.contributions)
         if self.numerical_error is not None:
             sets = f", {self.checked_sets} of {self.weight_sets} sets of weights checked"
             error = f"{self.numerical_error:.2f} times the original's"
@@ -362,14 +382,20 @@ class Report:
             rows.append(("  calibration", self.status.calibration))
         if self.status.exact_since is not None:
             rows.append(("in float32 since", self.status.exact_since))
-        finders = _joined(search.found_by for search in self.searches) if self.steps else ""
-        found = f", found by {finders}" if finders else ""
-        rows.append(("plan", f"{len(self.steps)} steps{' (cached)' if self.is_cache_hit else ''}{found}"))
+        rows.append(("plan", self.plan_in_words))
         rows.extend((f"  {group.meaning}", str(group)) for group in self.step_groups())
-        rows.extend(("worth", str(each)) for each in self.left_out)
+        if self.steps and self.prediction is not None:
+            rows.append(("  all, predicted", self.prediction))
+        rows.extend(("  worth", str(each)) for each in self.left_out)
+        if self.calls is not None:
+            rows.append(("kernels", str(self.calls)))
         rows.extend(("tried", describe(choice)) for choice in self.choices)
         rows.extend(("plan timed", str(each)) for each in self.measured_plans)
         rows.extend(("part", str(part)) for part in self.parts)
+        for each in self.profiles:
+            rows.extend(
+                zip(itertools.chain(["a call takes"], itertools.repeat("")), each.rows(), strict=False)
+            )
         if self.weight_bytes is not None:
             rows.append(("held", self._held))
         if self.opaque:
@@ -377,7 +403,71 @@ class Report:
         rows.extend(("sizes", text) for text in self.status.by_size)
         rows.extend(("note", note) for note in self.notes)
         rows.append(("phases", ", ".join(f"{name} {ms:.0f} ms" for name, ms in self.phases_ms.items())))
-        return rows
+        rows.extend(("next", text) for text in self.advice)
+        return [*rows, *(self.environment.rows() if self.environment is not None else ())]
+
+    @property
+    def contributions(self) -> tuple[Contribution, ...]:
+        """What parts of the gain are worth by themselves, as far as it is known.
+
+        All of it with the option `measure_parts`. Otherwise that a plan without steps is worth nothing, and
+        what it is worth if the executor was tried without it, too.
+        """
+        known = {each.part for each in self.split}
+        after_ms = self.measured_after_ms
+        if PLAN in known or after_ms is None or self.kept != "rewritten" or self.num_graphs != 1:
+            return self.split
+        if not self.steps:
+            return (Contribution(PLAN, after_ms, after_ms), *self.split)
+        ratios = {each.searcher: each.ratio for each in self.choices if each.executor == self.executor}
+        plain, planned = ratios.get("none"), ratios.get(self.searcher)
+        if not plain or not planned:
+            return self.split
+        return (Contribution(PLAN, after_ms * plain / planned, after_ms), *self.split)
+
+    @property
+    def plan_in_words(self) -> str:
+        """How many steps it has, and who found it."""
+        count = f"{len(self.steps)} step{'s' * (len(self.steps) != 1)}"
+        finders = _joined(search.finder for search in self.searches) if self.steps else ""
+        found = f", found by {finders}" if finders else ""
+        return f"{count}{found}{', from the plan store' if self.is_cache_hit else ''}"
+
+    @property
+    def prediction(self) -> str | None:
+        """What the cost model predicts for the plan alone, which is no prediction of the measured times."""
+        if self.cost_before_ms is None or self.cost_after_ms is None:
+            return None
+        less = (
+            f"{1 - self.cost_after_ms / self.cost_before_ms:.0%} less" if self.cost_before_ms else "nothing"
+        )
+        prices = f"{self.measured_share:.0%} of it measured" if self.measured_share else "none of it measured"
+        times = f"{self.cost_before_ms:.3f} -> {self.cost_after_ms:.3f} ms"
+        return f"{less} for the plan alone, in prices of operators ({times}, {prices})"
+
+    @property
+    def advice(self) -> list[str]:
+        """What to do next, at most three sentences."""
+        given = {} if self.environment is None else self.environment.options
+        is_built = self.kept == "rewritten"
+        known = [
+            (bool(self.cut), "avoid what ends the graph, so that one graph holds the whole call"),
+            (not self.measured_is_calm, "measure again while the machine is idle: these times are noisy"),
+            (
+                is_built and not self.split,
+                "measure_parts=True measures what plan and kernels are worth by themselves",
+            ),
+            (
+                is_built and "weights" not in given,
+                'weights="frozen" saves the check of all weights in each call',
+            ),
+            (
+                not self.measured_share and bool(self.steps),
+                "torchrlopt profile measures the prices that plans are made by",
+            ),
+            (is_built, 'torchrlopt.save(model, "fast.rlopt") keeps the result for other processes'),
+        ]
+        return [text for is_meant, text in known if is_meant][:3]
 
     @property
     def summary(self) -> str:

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 _FINDERS = {
-    "networks": "the agent's networks",
+    "networks": "the agent's network",
     "local": "iterated local search",
+    "greedy": "greedy search",
+    "chains": "greedy search with chains",
+    "beam": "beam search",
 }
 
 
@@ -40,8 +43,12 @@ class SearchRecord:
         curve = tuple((float(seconds), float(cost_ms)) for seconds, cost_ms in given["curve"])
         return cls(**{**given, "curve": curve})
 
+    @property
+    def finder(self) -> str:
+        """What found the plan, in words."""
+        return _FINDERS.get(self.found_by, self.found_by)
+
     def __str__(self) -> str:
         end = "nothing was left to try" if self.is_exhausted else "more was left to try"
-        who = _FINDERS.get(self.found_by, self.found_by)
         looked = f"{self.candidates} graphs priced in {self.seconds:.2f} s"
-        return f"found by {who}; {looked}, {end}"
+        return f"found by {self.finder}; {looked}, {end}"

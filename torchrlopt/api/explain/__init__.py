@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from torchrlopt.api.explain.views import Explanation
+from torchrlopt.errors import UnsupportedError
 from torchrlopt.options import Options
+from torchrlopt.report import Report
 
 
 def explain(
@@ -16,6 +18,7 @@ def explain(
     example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor,
     *,
     leave_out: bool = False,
+    measure: bool = False,
     **options: Any,
 ) -> Explanation:
     """Plan a model for every executor, and describe each plan; nothing is kept.
@@ -25,11 +28,14 @@ def explain(
         example_inputs: positional arguments, or a mapping of keyword arguments, or one tensor.
         leave_out: also measure what each group of rewrites is worth for eager PyTorch: the model is planned,
             built and timed without it. Takes up to `measure_ms` per group; otherwise nothing is timed.
-        **options: see `Options`; `executor` has no effect.
+        measure: also optimise the model with these options, and measure what plan, kernels and runtime are
+            worth and where the time of a call goes, see the option `measure_parts`.
+        **options: see `Options`; `executor` and `max_error` have an effect only with `measure`.
 
     Returns:
         For each executor: the rewrites of its plan with the predicted time that each saves, rewrites that
-        gain nothing there, predicted times, and for eager PyTorch which kernels are packed and fused.
+        gain nothing there, predicted times, and for eager PyTorch which kernels are packed and fused. With
+        `measure` also the report of the optimised model.
 
     Raises:
         OptionsError: an option is unknown or ill-typed.
@@ -41,4 +47,17 @@ def explain(
 
     explainer = Explainer(Options.from_dict(options), leave_out)
     visit(model, example_inputs, explainer.look, explainer.leave)
-    return Explanation(tuple(explainer.graphs), explainer.reports)
+    measured = _measured(model, example_inputs, options) if measure else None
+    return Explanation(tuple(explainer.graphs), explainer.reports, measured)
+
+
+def _measured(
+    model: Callable[..., Any],
+    example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor,
+    options: Mapping[str, Any],
+) -> Report:
+    from torchrlopt.api.optimise import optimise  # heavy
+
+    if not isinstance(model, torch.nn.Module):
+        raise UnsupportedError("a function is not measured by parts", expected="a module", got=repr(model))
+    return optimise(model, example_inputs, **{**options, "measure_parts": True}).report

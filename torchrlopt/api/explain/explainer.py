@@ -10,6 +10,7 @@ from torchrlopt.api.explain.views import ExecutorView, GraphView, Rewrite
 from torchrlopt.capture.job import Job, make_job
 from torchrlopt.capture.trace import Traced
 from torchrlopt.compile.contestant import subject_of
+from torchrlopt.compile.explained import environment_of
 from torchrlopt.errors import RlOptError
 from torchrlopt.executor_table import BASELINE
 from torchrlopt.executors import registry
@@ -77,6 +78,7 @@ class Explainer:
         graph, where = job.program.graph, subject.device
         planned = make_plan(subject, options)
         journal = Journal(executor=name, opaque=job.captured.opaque)
+        journal.add(environment=environment_of(self._options, where))
         journal.add(**facts_of(subject, planned, options))
         report = journal.report(Status("planned"))
         prices, eager = (

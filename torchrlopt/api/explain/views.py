@@ -6,8 +6,10 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torchrlopt.errors import OptionsError
+from torchrlopt.executor_table import BASELINE
 from torchrlopt.report import LeftOut, Report
 
 _NOTHING_MS = 0.0005  # smaller values are shown as 0.000
@@ -97,28 +99,37 @@ class Explanation:
     Attributes:
         graphs: the graphs of the model, in the order in which they are encountered.
         reports: of the plans, by executor, one for each planned graph; not in the JSON.
+        measured: of the optimised model, with the option `measure`; None without it.
     """
 
     graphs: tuple[GraphView, ...]
     reports: Mapping[str, Sequence[Report]] = dataclasses.field(
         default_factory=dict, compare=False, repr=False
     )
+    measured: Report | None = None
 
     def to_json(self) -> str:
         """Return everything as a JSON object."""
-        return json.dumps({"graphs": [dataclasses.asdict(graph) for graph in self.graphs]}, indent=2)
+        found: dict[str, Any] = {"graphs": [dataclasses.asdict(graph) for graph in self.graphs]}
+        if self.measured is not None:
+            found["measured"] = json.loads(self.measured.to_json())
+        return json.dumps(found, indent=2)
 
-    def save(self, path: str | Path, executor: str = "eager", title: str = "") -> None:
-        """Write the plan for one executor as an HTML page, see `Report.save`.
+    def save(self, path: str | Path, executor: str | None = None, title: str = "") -> None:
+        """Write one plan as an HTML page, see `Report.save`.
 
         Args:
             path: of the page; it is overwritten.
-            executor: its name.
+            executor: whose plan; None for the measured one, or for eager PyTorch's if none was measured.
             title: of the page, such as the model's name.
 
         Raises:
             OptionsError: there is no plan for this executor.
         """
+        if executor is None and self.measured is not None:
+            self.measured.save(path, title)
+            return
+        executor = executor or BASELINE
         if executor not in self.reports:
             raise OptionsError(
                 "there is no plan for this executor",
@@ -131,7 +142,7 @@ class Explanation:
         # rich is slow to import, and most explanations are of one model
         from torchrlopt.console import text_of
 
-        parts: list[object] = []
+        parts: list[object] = [] if self.measured is None else [str(self.measured)]
         for number, graph in enumerate(self.graphs, 1):
             name = f"graph {number} of {len(self.graphs)}: " if len(self.graphs) > 1 else ""
             parts.append(f"{name}{graph.num_nodes} operators on {graph.device}")

@@ -326,6 +326,15 @@ class Walk {
   }
 }
 
+// On a narrow screen each cell of a table is a line, which says what it is.
+for (const table of document.querySelectorAll("table")) {
+  const heads = [...table.querySelectorAll("thead th")].map((head) => head.textContent);
+  for (const row of table.querySelectorAll("tbody tr")) {
+    [...row.children].forEach((cell, at) => { if (at > 0 && heads[at] && cell.textContent.trim()) cell.dataset.label = heads[at]; });
+  }
+  table.classList.add("labelled");
+}
+
 function open(root) {
   const view = new GraphView(root);
   if (view.data.steps.length) new Walk(root, view);

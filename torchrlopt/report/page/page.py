@@ -13,6 +13,7 @@ from markupsafe import Markup
 from torchrlopt.report.drawing import Drawing
 from torchrlopt.report.page import charts, tables, words
 from torchrlopt.report.page.graph import picture
+from torchrlopt.report.parts import ALL, Contribution, Profile
 from torchrlopt.report.report import Report
 from torchrlopt.report.steps import ReportStep
 
@@ -38,6 +39,7 @@ def page(report: Report, title: str = "") -> str:
         report=report,
         graphs=_graphs(report),
         groups=_groups(report),
+        split=tables.with_split_bars(_split(report)),
         phases=tables.with_bars(list(report.phases_ms.items()), None, 1),
         style=_file("page.css"),
         scripts=scripts,
@@ -64,7 +66,9 @@ def _graphs(report: Report) -> list[dict[str, Any]]:
         # The cost of a report is the sum over its graphs.
         start = report.cost_before_ms if len(report.records) == 1 else None
         search = report.searches[number].curve if number < len(report.searches) else ()
-        graphs.append(_graph(drawing, steps, start, search))
+        own = report.plans[number]["graph_hash"] if number < len(report.plans) else ""
+        profile = next((each for each in report.profiles if own and each.graph_hash == own), None)
+        graphs.append({**_graph(drawing, steps, start, search), "profile": _profile(profile, drawing)})
     return graphs
 
 
@@ -90,6 +94,24 @@ def _graph(
         "work": tables.work(drawing),
         "lines": tables.changed_lines(drawing),
         "left_alone": tables.left_alone(drawing),
+    }
+
+
+def _split(report: Report) -> list[Contribution]:
+    """Return the whole gain, then its parts; nothing if no part is known."""
+    before_ms, after_ms, parts = report.measured_before_ms, report.measured_after_ms, report.contributions
+    if not parts or before_ms is None or after_ms is None:
+        return list(parts)
+    return [Contribution(ALL, before_ms, after_ms, report.measured_spread, report.measured_is_calm), *parts]
+
+
+def _profile(profile: Profile | None, drawing: Drawing) -> dict[str, Any] | None:
+    if profile is None:
+        return None
+    return {
+        "of": profile,
+        "calls": tables.timed_calls(profile, drawing),
+        "modules": tables.by_module(profile, drawing),
     }
 
 

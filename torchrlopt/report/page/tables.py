@@ -12,6 +12,7 @@ from typing import Any
 
 from torchrlopt.report.drawing import Drawing, DrawnGraph, Operator
 from torchrlopt.report.page.words import amount, percent
+from torchrlopt.report.parts import Contribution, Profile
 
 _MAX_LINES = 25
 _MAX_EXPENSIVE = 10
@@ -41,6 +42,54 @@ def with_bars(rows: Sequence[Row], before: int | None, after: int) -> list[Row]:
         (*row, (100 * was / largest, 100 * now / largest))
         for row, (was, now) in zip(rows, pairs, strict=True)
     ]
+
+
+def with_split_bars(split: Sequence[Contribution]) -> list[Row]:
+    """Return each contribution with the lengths of its bars: a call without it, and with it."""
+    rows = with_bars([(each, each.without_ms, each.with_ms) for each in split], 1, 2)
+    return [(each, shares) for each, _, _, shares in rows]
+
+
+def timed_calls(profile: Profile, drawing: Drawing) -> list[Row]:
+    """Return the measured calls of a graph, the longest first, then all others, the rest and the whole.
+
+    Rows are name, number of calls alike, measured time, its share, predicted time of the operators that they
+    implement or None, place.
+    """
+    whole_us = profile.call_ms * 1e3 or 1.0
+    alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for at, call in enumerate(profile.calls):
+        alike[call.name, " ".join(filter(None, (call.module, call.place)))].append(at)
+    rows: list[Row] = []
+    for (name, place), own in alike.items():
+        us = sum(profile.calls[at].us for at in own)
+        rows.append((name, len(own), us, us / whole_us, _predicted_us(profile, own, drawing), place))
+    rows.sort(key=lambda row: -row[2])
+    others = rows[_MAX_LINES:]
+    if others:
+        us = sum(row[2] for row in others)
+        rows[_MAX_LINES:] = [("all other calls", sum(row[1] for row in others), us, us / whole_us, None, "")]
+    everything = _predicted_us(profile, range(len(profile.calls)), drawing)
+    rows.append((profile.rest_in_words, 0, profile.rest_us, profile.rest_us / whole_us, None, ""))
+    return [*rows, ("a call", 0, whole_us, 1.0, everything, "")]
+
+
+def by_module(profile: Profile, drawing: Drawing) -> list[Row]:
+    """Return modules by measured time: path, measured and predicted time, bars."""
+    of_module: defaultdict[str, list[int]] = defaultdict(list)
+    for at, call in enumerate(profile.calls):
+        of_module[call.module].append(at)
+    rows = [
+        (module, sum(profile.calls[at].us for at in own), _predicted_us(profile, own, drawing) or 0.0)
+        for module, own in of_module.items()
+    ]
+    rows.sort(key=lambda row: -row[1])
+    return [(*row[:3], row[3][::-1]) for row in with_bars(rows[:_MAX_LINES], 1, 2)]
+
+
+def _predicted_us(profile: Profile, calls: Iterable[int], drawing: Drawing) -> float | None:
+    keys = {key for at in calls for key in profile.calls[at].keys} & drawing.after.prices.keys()
+    return sum(drawing.after.prices[key].time_us for key in keys) if keys else None
 
 
 def lines_of(keys: Iterable[int], drawing: Drawing) -> list[Line]:

@@ -11,7 +11,9 @@ def time_of(us: float) -> str:
         return f"{us / 1e6:.2f} s"
     if us >= 1e3:
         return f"{us / 1e3:.2f} ms"
-    return f"{us:.0f} µs" if us >= 10 else f"{us:.1f} µs"
+    if us <= -1e3:
+        return f"{us / 1e3:.2f} ms"
+    return f"{us:.0f} µs" if abs(us) >= 10 else f"{us:.1f} µs"
 
 
 def milliseconds(ms: float) -> str:

@@ -1,0 +1,133 @@
+"""What a report says besides the verdict: calls of the graph, the worth of each part of the gain."""
+
+from __future__ import annotations
+
+import functools
+import time
+from importlib import metadata
+
+import torch
+
+from torchrlopt import executor_table
+from torchrlopt.compile import fallback
+from torchrlopt.compile.attempt import Attempt
+from torchrlopt.compile.contestant import Contestant, lowered_from, written
+from torchrlopt.executors import registry
+from torchrlopt.executors.eager.executor import EXECUTOR, EagerCallable
+from torchrlopt.executors.eager.inventory import inventory
+from torchrlopt.executors.eager.profile import profile
+from torchrlopt.executors.registry import Lowered
+from torchrlopt.judge import faster
+from torchrlopt.judge.policy import Policy
+from torchrlopt.machine.device import describe
+from torchrlopt.onnx.writer import fresh_prefix, node_name
+from torchrlopt.options import Options
+from torchrlopt.plan.planning import Planned, make_plan
+from torchrlopt.report import Calls, Contribution, Environment, Profile, TimedCall
+from torchrlopt.report.drawing import Record
+from torchrlopt.report.parts import KERNELS, PLAN, RUNTIME
+
+
+def calls_of(lowered: Lowered) -> Calls | None:
+    """Return the calls of a lowered graph, for the report; None if another runtime hides them."""
+    if not isinstance(lowered, EagerCallable):
+        return None
+    found = inventory(lowered.main.graph)
+    others = found.others + found.to_channels_last + found.restored
+    return Calls(found.packed, found.plain, others, lowered.num_prepared)
+
+
+def environment_of(options: Options, device: torch.device) -> Environment:
+    """Describe this machine and the user's options, for the report."""
+    found, defaults = describe(device), _defaults()
+    runtimes = [executor_table.BASELINE, options.executor, *registry.defaults(device.type)]
+    return Environment(
+        str(found["name"]),
+        int(found["threads"]),
+        {
+            "torch": torch.__version__,
+            "torchrlopt": _version(),
+            **{name: registry.version(name) for name in runtimes if registry.version(name)},
+        },
+        {
+            name: value if isinstance(value, str | int | float | None) else str(value)
+            for name, value in options.as_dict().items()
+            if value != defaults[name]
+        },
+        time.strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+@functools.cache
+def _version() -> str:
+    return metadata.version("torchrlopt")
+
+
+@functools.cache
+def _defaults() -> dict[str, object]:
+    return Options().as_dict()
+
+
+def measure_parts(contestant: Contestant, found: Attempt) -> None:
+    """Measure what each part of the gain is worth, and the calls of the graph; record both in the journal.
+
+    Args:
+        contestant: the graph and its original.
+        found: the attempt that is kept. Without lower precision, if it has any: that is measured already.
+    """
+    assert found.run is not None, "it is kept"
+    options, journal, so_far = found.options, found.journal, found.journal.report()
+    run = found.run if found.lower is None else found.lower.exact()
+    planned = make_plan(contestant.subject, options, so_far.plans)
+    part = KERNELS if isinstance(run, EagerCallable) else RUNTIME
+    builders = {PLAN: functools.partial(_unplanned, contestant, options)} if so_far.steps else {}
+    split = [*so_far.split]
+    for name, build in {**builders, part: functools.partial(_plain, contestant, planned, options)}.items():
+        try:
+            split.append(_measured(name, build(), run, contestant, options))
+        except fallback.recoverable_errors(options.on_error) as error:
+            fallback.log_traceback(error)
+            journal.add_note(f"what the {name} is worth was not measured: {fallback.described(error)}")
+    if not so_far.steps and split:
+        split.insert(0, Contribution(PLAN, split[-1].with_ms, split[-1].with_ms))
+    journal.add(split=tuple(split))
+    if isinstance(found.run, EagerCallable):
+        try:
+            journal.add(profiles=(_profile(found.run, contestant, planned, so_far.records[0], options),))
+        except fallback.recoverable_errors(options.on_error) as error:
+            journal.add_note(f"calls were not timed one by one: {fallback.described(error)}")
+
+
+def _unplanned(contestant: Contestant, options: Options) -> Lowered:
+    graph = contestant.job.program.graph
+    return lowered_from(written(graph, contestant.job), graph, contestant, options)
+
+
+def _plain(contestant: Contestant, planned: Planned, options: Options) -> Lowered:
+    model = written(planned.graph, contestant.job)
+    return EXECUTOR.lower(model, contestant.job.captured, options.lowering, is_plain=True)
+
+
+def _measured(
+    part: str, without: Lowered, run: Lowered, contestant: Contestant, options: Options
+) -> Contribution:
+    settle = registry.row(options.executor).needs_settling
+    without(*contestant.inputs())  # evaluates its expressions over weights
+    timing = faster.against(without, run, contestant.inputs, Policy.of(options.timing), settle=settle).timing
+    return Contribution(part, timing.before_ms, timing.after_ms, timing.spread, timing.is_calm)
+
+
+def _profile(
+    run: EagerCallable, contestant: Contestant, planned: Planned, record: Record, options: Options
+) -> Profile:
+    timed, drawing = profile(run, contestant.inputs, options.timing.measure_ms), record.draw()
+    graph, prefix = planned.graph, fresh_prefix(contestant.job.program.source)
+    keys = {node_name(graph.node(key), prefix): key for key in graph.topological_order()}
+    calls = []
+    for name, nodes, us in timed.calls:
+        own = tuple(keys[node] for node in nodes if node in keys)
+        origins = [origin for key in own for origin in drawing.origins.get(key, ())]
+        places = [drawing.sources[origin].place for origin in origins if origin in drawing.sources]
+        module = drawing.modules_of(own[0]) if own else ""
+        calls.append(TimedCall(name, us, own, module, places[0] if places else ""))
+    return Profile(planned.graph_hash, timed.call_ms, tuple(calls), timed.num_rounds)
