@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +74,16 @@ class _Function(torch.nn.Module):
         return self._function(*args)
 
 
-def make(name: str, model: Model, folder: Path) -> tuple[Run, Callable[[], str]]:
+def make(
+    name: str, model: Model, folder: Path, options: Mapping[str, Any] | None = None
+) -> tuple[Run, Callable[[], str]]:
     """Prepare a contestant for its first call, which compiles.
 
     Args:
         name: one of `names`.
         model: to run.
         folder: for its files.
+        options: of torchrlopt, in addition to the contestant's.
 
     Returns:
         A function that makes one call, and one that names the graph that runs after the first call, or "" if
@@ -90,7 +93,7 @@ def make(name: str, model: Model, folder: Path) -> tuple[Run, Callable[[], str]]
         # imported as users do
         from torchrlopt.api.optimise import optimise
 
-        fast = optimise(model.module, **OURS[name])
+        fast = optimise(model.module, **OURS[name], **(options or {}))
         return _on_device(fast, model.inputs), lambda: _kept(fast.report)
     if name in _RUNTIMES:
         path = model.path or _exported(model, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import statistics
 import sys
@@ -26,12 +27,14 @@ class Settings:
         round_s: seconds of timed calls in a round.
         threads: of each contestant.
         timeout_s: longest wait for one answer, including a compilation.
+        max_error: the option of torchrlopt's contestants.
     """
 
     rounds: int = 5
     round_s: float = 0.2
     threads: int = 1
     timeout_s: float = 600.0
+    max_error: float | str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +129,8 @@ def _started(name: str, model: str, settings: Settings, stack: ExitStack) -> _Ru
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
     threads = str(settings.threads)
     environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-    command = [sys.executable, "-m", "torchrlopt.api.bench.worker", model, name, threads, str(folder)]
+    given = (model, name, threads, str(folder), json.dumps({"max_error": settings.max_error}))
+    command = [sys.executable, "-m", "torchrlopt.api.bench.worker", *given]
     worker = Worker(command, environment, folder, settings.timeout_s)
     stack.callback(worker.close)
     return _Run(name, folder, worker)

@@ -1,4 +1,4 @@
-"""The process of one contestant: `python -m torchrlopt.api.bench.worker MODEL NAME THREADS FOLDER`.
+"""The process of one contestant: `python -m torchrlopt.api.bench.worker MODEL NAME THREADS FOLDER OPTIONS`.
 
 Commands and replies are JSON, one per line: `{"do": "prepare"}`, `{"do": "time", "seconds": 0.2}`.
 """
@@ -53,10 +53,11 @@ class Contestant:
         model: by name.
         name: of the contestant.
         folder: for its files and outputs.
+        options: of torchrlopt.
     """
 
-    def __init__(self, model: str, name: str, folder: Path) -> None:
-        self._name, self._folder = name, folder
+    def __init__(self, model: str, name: str, folder: Path, options: dict[str, Any]) -> None:
+        self._name, self._folder, self._options = name, folder, options
         self._model = load(model)
         self._call: Run | None = None
 
@@ -65,7 +66,7 @@ class Contestant:
         if command["do"] == "prepare":
             self._warm()
             start = time.perf_counter()
-            self._call, kept = make(self._name, self._model, self._folder)
+            self._call, kept = make(self._name, self._model, self._folder, self._options)
             found = self._call()
             first_call_s = time.perf_counter() - start
             torch.save(_tensors(found), self._folder / "outputs.pt")
@@ -105,13 +106,13 @@ def serve(obey: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
 
 def main() -> None:
     """Serve the contestant named on the command line, which is created at the first command."""
-    model, name, threads, folder = sys.argv[1:]
+    model, name, threads, folder, options = sys.argv[1:]
     torch.set_num_threads(int(threads))
     made: list[Contestant] = []
 
     def obey(command: dict[str, Any]) -> dict[str, Any]:
         if not made:
-            made.append(Contestant(model, name, Path(folder)))
+            made.append(Contestant(model, name, Path(folder), json.loads(options)))
         return made[0].obey(command)
 
     serve(obey)

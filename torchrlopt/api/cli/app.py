@@ -43,6 +43,11 @@ app.add_typer(agent, name="agent")
 
 _INTERRUPTED = 130
 
+MaxError = Annotated[
+    str | None,
+    typer.Option(help="The option max_error, such as 1e-2 or bfloat16: lower precision within it."),
+]
+
 
 def _default_threads() -> int:
     """PyTorch's default: one thread for each core that this process may use."""
@@ -162,6 +167,7 @@ def bench(
     seconds: Annotated[float, typer.Option(min=0, help="Of timed calls, in a round of each.")] = 0.2,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each.")] = _default_threads(),
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that one compilation may take.")] = 600.0,
+    max_error: MaxError = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
     csv: Annotated[Path | None, typer.Option(help="Write the rows into this file.", dir_okay=False)] = None,
     plot: Annotated[
@@ -172,18 +178,20 @@ def bench(
 
     Each runs in its own process. They compile one after the other and then alternate, round by round, so that
     disturbances of the machine affect all of them. The ratio is the median over the rounds. torchrlopt runs
-    with its default options, with weights=frozen and with executor=auto; it uses cached plans if there are
-    any. Ctrl-C shows what has been measured so far.
+    with its default options, with weights=frozen and with executor=auto, each with --max-error if that is
+    given; it uses cached plans if there are any. Ctrl-C shows what has been measured so far.
 
     Example: torchrlopt bench model.onnx --in eager,onnxruntime,torchrlopt --rounds 7 --csv times.csv
     """
     from torchrlopt.api.bench.rounds import Settings  # heavy
     from torchrlopt.api.cli import bench as command
+    from torchrlopt.options import Options
 
     _require_folder(csv)
     _require_folder(plot)
     command.check_plot(plot)
-    settings = Settings(rounds, seconds, threads, timeout)
+    budget = Options(**_with_budget({}, max_error)).precision.max_error
+    settings = Settings(rounds, seconds, threads, timeout, budget)
     rows, is_whole = command.run(model, command.chosen(contestants), settings)
     if csv is not None:
         command.write_csv(model, rows, settings, csv)
@@ -247,7 +255,14 @@ def explain(
     html: Annotated[
         Path | None, typer.Option(help="Write the plan for one executor as a page.", dir_okay=False)
     ] = None,
-    executor: Annotated[str, typer.Option(help="Of which --html shows the plan.")] = "eager",
+    executor: Annotated[
+        str | None,
+        typer.Option(help="Of which --html shows the plan; default: the measured one, or eager's."),
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Also optimise the model, and measure each part of the gain.")
+    ] = False,
+    max_error: MaxError = None,
     leave_out: Annotated[
         bool, typer.Option("--leave-out", help="Time the plan for eager PyTorch without each of its groups.")
     ] = False,
@@ -255,17 +270,23 @@ def explain(
 ) -> None:
     """Plan a model for every available executor, and describe each plan.
 
-    Example: torchrlopt explain baselines.models:build:repvgg_a0 --html plan.html
+    Example: torchrlopt explain baselines.models:build:repvgg_a0 --measure --html plan.html
     """
     from torchrlopt.api.explain import explain as plan  # heavy
 
     _require_folder(html)
     module, inputs = load_model(model)
     with of_the_model(module, inputs, model):
-        found = plan(module, inputs, leave_out=leave_out, **_parsed(option or []))
+        options = _with_budget(_parsed(option or []), max_error)
+        found = plan(module, inputs, leave_out=leave_out, measure=measure, **options)
     if html is not None:
         found.save(html, executor, model)
     typer.echo(found.to_json() if as_json else str(found))
+
+
+def _with_budget(options: dict[str, Any], max_error: str | None) -> dict[str, Any]:
+    """Add --max-error to the options."""
+    return options if max_error is None else {**options, **_parsed([f"max_error={max_error}"])}
 
 
 def _require_folder(path: Path | None) -> None:
