@@ -20,7 +20,7 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from baselines import calls, compare, kernels, prices, search
+from baselines import calls, compare, kernels, prices, search, split
 from baselines.shared import gap_closed
 from baselines.shared.tables import markdown, of, read
 
@@ -153,6 +153,7 @@ TABLES: dict[str, Callable[..., pd.DataFrame]] = {
     "overhead": calls.overhead_table,
     "decode": calls.decode_table,
     "kernels": kernels.table,
+    "split": split.table,
     "variants": _variants,
     "regions": prices.region_table,
     "plans": prices.plan_table,

@@ -26,6 +26,7 @@ COMMANDS = (
     "precision",
     "calls",
     "kernels",
+    "split",
     "search",
     "prices",
     "traffic",
@@ -84,6 +85,19 @@ def test_compare(tmp_path: Path) -> None:
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     run("compare", "--models", "ensemble_mlp", *arguments)  # nothing is left to measure
     pd.testing.assert_frame_equal(rows(file, "compare"), frame)
+
+
+@pytest.mark.nightly
+def test_split(tmp_path: Path) -> None:
+    file = tmp_path / "split.csv"
+    shown = run(
+        "split", "--models", "ensemble_mlp", "--threads", "1", "--measure-ms", "5", "--csv", str(file)
+    )
+    assert "ensemble_mlp" in shown
+    frame = rows(file, "split")
+    names = ["without plan", "with plan", "without kernels", "with kernels"]
+    assert [name for name in frame.metric if "with" in name] == names
+    assert (frame.value > 0).all()
 
 
 @pytest.mark.nightly
