@@ -87,6 +87,8 @@ def name_of(node: fx.Node) -> str:
     """What a call computes, in words if a selected kernel does."""
     if _is_to_channels_last(node):
         return "copy to channels_last"
+    if node.target in (restride, reorder):
+        return "copy to the original strides"
     return _packed(node) or _name(node.target)
 
 
