@@ -117,3 +117,13 @@ def test_every_process_has_the_same_numbers() -> None:
             1,
             1,
         ]
+
+
+def test_a_budget_reaches_torchrlopt_only(tmp_path: Path) -> None:
+    status, _, error = run("bench", MODEL, "--max-error", "-1", *SHORT)
+    assert status == 2
+    assert "max_error" in error
+    model = contestants.Model(torch.nn.ReLU().eval(), (torch.ones(8),))
+    contestants.make("eager", model, tmp_path, {"max_error": -1.0})
+    with pytest.raises(OptionsError, match="max_error"):
+        contestants.make("torchrlopt", model, tmp_path, {"max_error": -1.0})

@@ -91,7 +91,7 @@ def test_json_and_table() -> None:
     for part in (
         "eager",
         "predicted",
-        "% less; the plan was found by greedy",
+        "% less; the plan was found by greedy search",
         "computed otherwise",
         "1 x add_enlarged_biased_conv (tested only): ",
         "packed",

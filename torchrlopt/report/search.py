@@ -15,6 +15,11 @@ _FINDERS = {
 }
 
 
+def finder_in_words(found_by: str) -> str:
+    """Describe what found a plan, see `SearchRecord.found_by`."""
+    return _FINDERS.get(found_by, found_by)
+
+
 @dataclasses.dataclass(frozen=True)
 class SearchRecord:
     """One search.
@@ -46,7 +51,7 @@ class SearchRecord:
     @property
     def finder(self) -> str:
         """What found the plan, in words."""
-        return _FINDERS.get(self.found_by, self.found_by)
+        return finder_in_words(self.found_by)
 
     def __str__(self) -> str:
         end = "nothing was left to try" if self.is_exhausted else "more was left to try"

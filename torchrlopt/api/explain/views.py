@@ -11,6 +11,7 @@ from typing import Any
 from torchrlopt.errors import OptionsError
 from torchrlopt.executor_table import BASELINE
 from torchrlopt.report import LeftOut, Report
+from torchrlopt.report.search import finder_in_words
 
 _NOTHING_MS = 0.0005  # smaller values are shown as 0.000
 
@@ -170,7 +171,9 @@ def _rows(view: ExecutorView) -> list[tuple[str, str]]:
     """Return names and texts of a table."""
     before, after = view.cost_before_ms, view.cost_after_ms
     less = f", {1 - after / before:.0%} less" if view.rewrites and before > 0 else ""
-    finder = f"; the plan was found by {view.found_by}" if view.found_by and view.rewrites else ""
+    finder = (
+        f"; the plan was found by {finder_in_words(view.found_by)}" if view.found_by and view.rewrites else ""
+    )
     rows = [("predicted", f"{before:.3f} -> {after:.3f} ms{less}{finder}")]
     if view.reason is not None:
         rows.append(("cannot run it", view.reason))
