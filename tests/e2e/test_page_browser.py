@@ -13,6 +13,7 @@ from tests.e2e.browser import Browser, browser, missing
 from tests.report.page_cases import CONVOLUTION, blocks, report_of, tangle
 from tests.report.test_page import HOSTILE, Given, hostile
 from torchrlopt.report import Report, Source
+from torchrlopt.report.parts import Contribution, Profile, TimedCall
 
 pytestmark = pytest.mark.browser
 
@@ -99,6 +100,32 @@ def test_a_large_graph_is_drawn(chromium: Browser, tmp_path: Path) -> None:
     click(chromium, "[data-do=whole]")
     assert count(chromium, ".canvas .box") > 900
     assert chromium.complaints() == []
+
+
+def test_nothing_is_cut_on_a_phone(chromium: Browser, tmp_path: Path) -> None:
+    report = report_of(CONVOLUTION, {"c": Source("net.py", 7, f"y = {'long_name' * 9}(x)", "stem")})
+    calls = tuple(
+        TimedCall(f"convolution {at} + sum + relu", 50.0, (), "a.b.c", "net.py:7") for at in range(9)
+    )
+    split = (Contribution("plan", 1.5, 1.0, 0.02), Contribution("kernels", 2.0, 1.0, 0.02))
+    measured = dataclasses.replace(
+        report,
+        plans=({"graph_hash": "same"},),
+        split=split,
+        profiles=(Profile("same", 1.0, calls, 7),),
+    )
+    chromium.resize(390)
+    try:
+        shown(chromium, measured, tmp_path)
+        assert chromium.run("return document.documentElement.scrollWidth") == 390
+        wide = (
+            "[...document.querySelectorAll('.scroll')].filter((each) => each.scrollWidth > each.clientWidth)"
+        )
+        assert chromium.run(f"return {wide}.map((each) => each.ariaLabel)") == []
+        label = "return getComputedStyle(document.querySelector('td.number'), '::before').content"
+        assert "factor" in chromium.run(label)
+    finally:
+        chromium.resize(0)
 
 
 def test_no_other_script_runs(page: Browser) -> None:
