@@ -222,3 +222,18 @@ def test_what_is_known_of_the_plan_needs_no_measurement() -> None:
     assert example().contributions == ()
     assert any("measure_parts" in each for each in example().advice)
     assert not any("measure_parts" in each for each in explained().advice)
+
+
+def test_calls_of_repeated_layers_are_one_row() -> None:
+    calls = tuple(TimedCall("linear", 10.0 * at, (), f"layer.{at}.fc1", "net.py:7") for at in range(4))
+    profile = Profile("", 0.1, (*calls, TimedCall("mean", 1.0, (), "v2", "net.py:8")), 7)
+    assert profile.alike() == [
+        ("linear", "layer.*.fc1", "net.py:7", [0, 1, 2, 3]),
+        ("mean", "v2", "net.py:8", [4]),
+    ]
+    assert profile.rows()[0] == "0.060 ms (60%): 4 x linear in layer.*.fc1"
+
+
+def test_a_difference_within_the_spread_is_not_clear() -> None:
+    assert str(Contribution("plan", 1.1, 1.0, 0.2)).endswith("spread 20%, no clear difference)")
+    assert str(Contribution("plan", 1.5, 1.0, 0.2)).endswith("spread 20%)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -55,7 +56,13 @@ class Contribution:
         spread = "" if self.spread is None else f", spread {self.spread:.0%}"
         busy = "" if self.is_calm else "; the machine was busy"
         times = f"{self.without_ms:.3f} -> {self.with_ms:.3f} ms{spread}{busy}"
-        return f"{self.factor:.2f}x against {self.meaning} ({times})"
+        doubt = "" if self.is_clear else ", no clear difference"
+        return f"{self.factor:.2f}x against {self.meaning} ({times}{doubt})"
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the difference is larger than its spread."""
+        return self.spread is None or abs(self.factor - 1) > self.spread
 
 
 def summed(given: Iterable[tuple[Contribution, ...]]) -> tuple[Contribution, ...]:
@@ -165,20 +172,27 @@ class Profile:
         calls = tuple(TimedCall(**{**each, "keys": tuple(each["keys"])}) for each in given["calls"])
         return cls(**{**given, "calls": calls})
 
-    def by_place(self) -> list[tuple[str, str, float, int]]:
-        """Name, place, time in microseconds and number of calls alike, the longest first."""
-        found: dict[tuple[str, str], tuple[float, int]] = {}
-        for each in self.calls:
-            place = each.module or each.place
-            us, count = found.get((each.name, place), (0.0, 0))
-            found[each.name, place] = (us + each.us, count + 1)
-        rows = [(name, place, us, count) for (name, place), (us, count) in found.items()]
-        return sorted(rows, key=lambda row: -row[2])
+    def alike(self) -> list[tuple[str, str, str, list[int]]]:
+        """Name, module, place and positions of calls alike, those that take longest first.
+
+        Modules that differ in their numbers only, as those of repeated layers, are one: "layer.*.linear".
+        """
+        found: dict[tuple[str, str, str], list[int]] = {}
+        for at, each in enumerate(self.calls):
+            module = re.sub(r"(?<![^.])\d+(?![^.])", "*", each.module)
+            found.setdefault((each.name, module, each.place), []).append(at)
+        return sorted(((*key, own) for key, own in found.items()), key=lambda row: -self.us_of(row[3]))
+
+    def us_of(self, calls: Iterable[int]) -> float:
+        """The time of some calls together, in microseconds."""
+        return sum(self.calls[at].us for at in calls)
 
     def rows(self) -> list[str]:
         """What `print` shows: the calls that take most time, then the others, then the rest of the call."""
         whole = self.call_ms * 1e3 or 1.0
-        rows = self.by_place()
+        rows = [
+            (name, module or place, self.us_of(own), len(own)) for name, module, place, own in self.alike()
+        ]
         texts = [
             f"{us / 1e3:.3f} ms ({us / whole:.0%}): {f'{count} x ' if count > 1 else ''}{name}"
             f"{f' in {place}' if place else ''}"

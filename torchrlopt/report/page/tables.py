@@ -57,14 +57,10 @@ def timed_calls(profile: Profile, drawing: Drawing) -> list[Row]:
     implement or None, place.
     """
     whole_us = profile.call_ms * 1e3 or 1.0
-    alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-    for at, call in enumerate(profile.calls):
-        alike[call.name, " ".join(filter(None, (call.module, call.place)))].append(at)
     rows: list[Row] = []
-    for (name, place), own in alike.items():
-        us = sum(profile.calls[at].us for at in own)
-        rows.append((name, len(own), us, us / whole_us, _predicted_us(profile, own, drawing), place))
-    rows.sort(key=lambda row: -row[2])
+    for name, module, place, own in profile.alike():
+        us, predicted_us = profile.us_of(own), _predicted_us(profile, own, drawing)
+        rows.append((name, len(own), us, us / whole_us, predicted_us, f"{module} {place}".strip()))
     others = rows[_MAX_LINES:]
     if others:
         us = sum(row[2] for row in others)
@@ -80,7 +76,7 @@ def by_module(profile: Profile, drawing: Drawing) -> list[Row]:
     for at, call in enumerate(profile.calls):
         of_module[call.module].append(at)
     rows = [
-        (module, sum(profile.calls[at].us for at in own), _predicted_us(profile, own, drawing) or 0.0)
+        (module, profile.us_of(own), _predicted_us(profile, own, drawing) or 0.0)
         for module, own in of_module.items()
     ]
     rows.sort(key=lambda row: -row[1])
