@@ -18,7 +18,7 @@ from torchrlopt import executor_table
 from torchrlopt.report import Report
 
 DEFAULT = "resnet18,mobilenet_v3,repvgg_a0,bert_base,llama_2m,moe_loop"
-_PARTS = ("plan", "kernels", "runtime")
+_PARTS = ("all", "plan", "kernels", "runtime")
 
 
 def main(
@@ -52,12 +52,9 @@ def main(
 
 def _add(results: Results, name: str, report: Report) -> None:
     peer = f"torchrlopt/{report.executor}"
-    if report.measured_before_ms is None or report.kept != "rewritten":
-        results.add(name, peer, "failure", None, note=report.fallback_reason or "not timed")
+    if not report.split:
+        results.add(name, peer, "failure", None, note=report.fallback_reason or "nothing to divide")
         return
-    note = "" if report.measured_is_calm else "busy"
-    results.add(name, peer, "before", report.measured_before_ms, "ms", note=note)
-    results.add(name, peer, "after", report.measured_after_ms, "ms", note=note)
     results.add(name, peer, "steps", len(report.steps), note=", ".join(e.finder for e in report.searches))
     for each in report.split:
         note = "" if each.is_calm else "busy"
@@ -70,7 +67,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (model, peer), own in frame.groupby(["model", "peer"], sort=False):
         found = own.set_index("metric").value
-        if "before" not in found:
+        if "with all" not in found:
             continue
         steps = of(own, metric="steps").iloc[0]
         parts = {
@@ -81,7 +78,7 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
         }
         rows.append({
             "model": model, "executor": str(peer).removeprefix("torchrlopt/"),
-            "speed-up": f"{found['before'] / found['after']:.2f}x", **parts,
+            "speed-up": parts.pop("all"), **parts,
             "steps": f"{steps.value:.0f}", "found by": steps.note if steps.value else "",
         })  # fmt: skip
     return pd.DataFrame(rows)

@@ -193,7 +193,7 @@ def test_the_gain_is_split_by_measurement(tmp_path: Path) -> None:
     found = torchrlopt.explain(Net().eval(), x, measure=True, searcher="greedy", **options)
     report = found.measured
     assert report is not None
-    assert [each.part for each in report.split] == ["plan", "kernels"]
+    assert [each.part for each in report.split] == ["all", "plan", "kernels"]
     assert all(each.without_ms > 0 and each.with_ms > 0 for each in report.split)
     (profile,) = report.profiles
     assert sum(each.us for each in profile.calls) + profile.rest_us == pytest.approx(profile.call_ms * 1e3)
@@ -206,11 +206,11 @@ def test_the_gain_is_split_by_measurement(tmp_path: Path) -> None:
     assert report.environment is not None
     assert report.environment.options == {**options, "searcher": "greedy", "measure_parts": True}
     assert "by the kernels" in str(found)
-    assert json.loads(found.to_json())["measured"]["split"][0]["part"] == "plan"
+    assert json.loads(found.to_json())["measured"]["split"][1]["part"] == "plan"
     found.save(tmp_path / "page.html")
     assert "measured one by one" in Page((tmp_path / "page.html").read_text(encoding="utf-8")).text
     unplanned = torchrlopt.optimise(Net().eval(), x, searcher="none", measure_parts=True, **options).report
-    assert str(unplanned.split[0]).startswith("1.00x")
-    assert unplanned.split[1].part == "kernels"
+    assert str(unplanned.split[1]).startswith("1.00x")
+    assert unplanned.split[2].part == "kernels"
     with pytest.raises(UnsupportedError, match="measured by parts"):
         torchrlopt.explain(torch.relu, x, measure=True)

@@ -95,7 +95,7 @@ def test_split(tmp_path: Path) -> None:
     )
     assert "ensemble_mlp" in shown
     frame = rows(file, "split")
-    names = ["without plan", "with plan", "without kernels", "with kernels"]
+    names = ["without all", "with all", "without plan", "with plan", "without kernels", "with kernels"]
     assert [name for name in frame.metric if "with" in name] == names
     assert (frame.value > 0).all()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from importlib import metadata
 
 import torch
@@ -17,15 +18,17 @@ from torchrlopt.executors.eager.executor import EXECUTOR, EagerCallable
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.profile import profile
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.judge import faster
-from torchrlopt.judge.policy import Policy
+from torchrlopt.judge import timing
+from torchrlopt.judge.timing import Callee
 from torchrlopt.machine.device import describe
 from torchrlopt.onnx.writer import fresh_prefix, node_name
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import Planned, make_plan
 from torchrlopt.report import Calls, Contribution, Environment, Profile, TimedCall
 from torchrlopt.report.drawing import Record
-from torchrlopt.report.parts import KERNELS, PLAN, RUNTIME
+from torchrlopt.report.parts import ALL, KERNELS, PLAN, RUNTIME
+
+_BRIEF_MS = 1.0  # no graph is timed in less than two rounds
 
 
 def calls_of(lowered: Lowered) -> Calls | None:
@@ -80,16 +83,23 @@ def measure_parts(contestant: Contestant, found: Attempt) -> None:
     run = found.run if found.lower is None else found.lower.exact()
     planned = make_plan(contestant.subject, options, so_far.plans)
     part = KERNELS if isinstance(run, EagerCallable) else RUNTIME
-    builders = {PLAN: functools.partial(_unplanned, contestant, options)} if so_far.steps else {}
-    split = [*so_far.split]
-    for name, build in {**builders, part: functools.partial(_plain, contestant, planned, options)}.items():
+    others: dict[str, tuple[Callable[[], Callee], Lowered]] = {
+        ALL: (lambda: contestant.original, found.run),
+        PLAN: (functools.partial(_unplanned, contestant, options), run),
+        part: (functools.partial(_plain, contestant, planned, options), run),
+    }
+    split: list[Contribution] = []
+    for name, (build, own) in others.items():
+        if name == PLAN and not so_far.steps:
+            after_ms = split[-1].with_ms if split else 0.0
+            split.append(Contribution(PLAN, after_ms, after_ms))
+            continue
         try:
-            split.append(_measured(name, build(), run, contestant, options))
+            split.append(_measured(name, build(), own, contestant, options))
         except fallback.recoverable_errors(options.on_error) as error:
             fallback.log_traceback(error)
             journal.add_note(f"what the {name} is worth was not measured: {fallback.described(error)}")
-    if not so_far.steps and split:
-        split.insert(0, Contribution(PLAN, split[-1].with_ms, split[-1].with_ms))
+    split += so_far.split
     journal.add(split=tuple(split))
     if isinstance(found.run, EagerCallable):
         try:
@@ -109,12 +119,14 @@ def _plain(contestant: Contestant, planned: Planned, options: Options) -> Lowere
 
 
 def _measured(
-    part: str, without: Lowered, run: Lowered, contestant: Contestant, options: Options
+    part: str, without: Callee, run: Callee, contestant: Contestant, options: Options
 ) -> Contribution:
     settle = registry.row(options.executor).needs_settling
-    without(*contestant.inputs())  # evaluates its expressions over weights
-    timing = faster.against(without, run, contestant.inputs, Policy.of(options.timing), settle=settle).timing
-    return Contribution(part, timing.before_ms, timing.after_ms, timing.spread, timing.is_calm)
+    time_both = functools.partial(timing.measure, without, run, contestant.inputs, settle=settle)
+    # A verdict needs few samples, a factor many: whether the gain is above a rough one stays open to the end.
+    rough = time_both(_BRIEF_MS, 0.0)
+    found = time_both(options.timing.measure_ms, rough.gain, is_warm=True)
+    return Contribution(part, found.before_ms, found.after_ms, found.spread, found.is_calm)
 
 
 def _profile(

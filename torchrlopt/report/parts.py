@@ -46,6 +46,11 @@ class Contribution:
         return self.without_ms / self.with_ms if self.with_ms > 0 else 1.0
 
     @property
+    def title(self) -> str:
+        """The part, in words."""
+        return "all of it" if self.part == ALL else f"the {self.part}"
+
+    @property
     def meaning(self) -> str:
         """What it was compared with."""
         return _WITHOUT.get(self.part, self.part)

@@ -372,7 +372,7 @@ class Report:
             spread = f", spread {self.measured_spread:.0%}" if self.measured_spread is not None else ""
             times = f"{self.measured_before_ms:.3f} -> {self.measured_after_ms:.3f} ms"
             rows.append(("measured", f"{times} ({ratio:.2f}x{spread}){self._busy}"))
-        rows.extend((f"  by the {each.part}", str(each)) for each in self.contributions)
+        rows.extend((f"  by {each.title}", str(each)) for each in self.contributions)
         if self.numerical_error is not None:
             sets = f", {self.checked_sets} of {self.weight_sets} sets of weights checked"
             error = f"{self.numerical_error:.2f} times the original's"

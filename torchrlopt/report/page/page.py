@@ -13,7 +13,7 @@ from markupsafe import Markup
 from torchrlopt.report.drawing import Drawing
 from torchrlopt.report.page import charts, tables, words
 from torchrlopt.report.page.graph import picture
-from torchrlopt.report.parts import ALL, Contribution, Profile
+from torchrlopt.report.parts import Profile
 from torchrlopt.report.report import Report
 from torchrlopt.report.steps import ReportStep
 
@@ -39,7 +39,7 @@ def page(report: Report, title: str = "") -> str:
         report=report,
         graphs=_graphs(report),
         groups=_groups(report),
-        split=tables.with_split_bars(_split(report)),
+        split=tables.with_split_bars(report.contributions),
         phases=tables.with_bars(list(report.phases_ms.items()), None, 1),
         style=_file("page.css"),
         scripts=scripts,
@@ -95,14 +95,6 @@ def _graph(
         "lines": tables.changed_lines(drawing),
         "left_alone": tables.left_alone(drawing),
     }
-
-
-def _split(report: Report) -> list[Contribution]:
-    """Return the whole gain, then its parts; nothing if no part is known."""
-    before_ms, after_ms, parts = report.measured_before_ms, report.measured_after_ms, report.contributions
-    if not parts or before_ms is None or after_ms is None:
-        return list(parts)
-    return [Contribution(ALL, before_ms, after_ms, report.measured_spread, report.measured_is_calm), *parts]
 
 
 def _profile(profile: Profile | None, drawing: Drawing) -> dict[str, Any] | None:
