@@ -90,9 +90,8 @@ def test_compare(tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_split(tmp_path: Path) -> None:
     file = tmp_path / "split.csv"
-    shown = run(
-        "split", "--models", "ensemble_mlp", "--threads", "1", "--measure-ms", "5", "--csv", str(file)
-    )
+    arguments = ("--executor", "eager", "--threads", "1", "--measure-ms", "5", "--csv", str(file))
+    shown = run("split", "--models", "ensemble_mlp", *arguments)
     assert "ensemble_mlp" in shown
     frame = rows(file, "split")
     names = ["without all", "with all", "without plan", "with plan", "without kernels", "with kernels"]
