@@ -209,6 +209,12 @@ def test_the_gain_is_split_by_measurement(tmp_path: Path) -> None:
     assert json.loads(found.to_json())["measured"]["split"][1]["part"] == "plan"
     found.save(tmp_path / "page.html")
     assert "measured one by one" in Page((tmp_path / "page.html").read_text(encoding="utf-8")).text
+    rejected = torchrlopt.optimise(
+        Net().eval(), x, searcher="greedy", measure_parts=True, **{**options, "min_gain": 0.99}
+    ).report
+    assert rejected.kept == "original"
+    assert [each.part for each in rejected.split] == ["all", "plan", "kernels"]
+    assert rejected.calls == report.calls
     unplanned = torchrlopt.optimise(Net().eval(), x, searcher="none", measure_parts=True, **options).report
     assert str(unplanned.split[1]).startswith("1.00x")
     assert unplanned.split[2].part == "kernels"

@@ -55,6 +55,7 @@ class Attempt:
         lower: the budget of `run` and its exact form, if it computes partly in lower precision.
         correct: stores another timing in place of the one that an earlier process stored; None if the timing
             is this process's own.
+        rejected: the rewritten graph if it is not faster, and `measure_parts` asks what its parts are worth.
     """
 
     options: Options
@@ -65,6 +66,7 @@ class Attempt:
     save: Callable[[], None] | None = None
     lower: Lower | None = None
     correct: Callable[[Timing], None] | None = None
+    rejected: Lowered | None = None
 
     @property
     def name(self) -> str:
@@ -173,7 +175,8 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
         if note is not None:
             journal.add_note(note)
     if options.timing.measure and timing is not None and not policy.is_faster(timing):
-        return Attempt(options, journal, None, timing, not_faster(timing, policy), save)
+        rejected = lowered if options.timing.measure_parts else None
+        return Attempt(options, journal, None, timing, not_faster(timing, policy), save, rejected=rejected)
     timed = timing if options.timing.measure else None
     return Attempt(
         options, journal, lowered, timed, save=save, correct=correct if timed is not None else None

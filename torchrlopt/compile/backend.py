@@ -397,10 +397,11 @@ def _rewrite(original: Callable[..., Any], traced: Traced, options: Options, jou
     original = _takes_lifted(original, traced.num_lifted)
     contestant = Contestant(job, original, traced.own_inputs, options.search.seed)
     found = choose(functools.partial(attempt, contestant), contestant, options, journal)
-    if options.timing.measure_parts and found.run is not None:
+    built = found.rejected if found.run is None else found.run
+    if options.timing.measure_parts and built is not None:
         with found.journal.phase("measure parts"):
-            measure_parts(contestant, found)
-    return found
+            measure_parts(contestant, found, built)
+    return dataclasses.replace(found, rejected=None)
 
 
 def _takes_lifted(original: Callable[..., Any], num_lifted: int) -> Callable[..., Any]:

@@ -232,7 +232,7 @@ class Contest:
         timing = found.timing
         ratio = None if timing is None else timing.after_ms / timing.before_ms
         self.choices.append(Choice(variant.executor, variant.search.searcher, ratio, seconds, found.reason))
-        self._attempts.append(dataclasses.replace(found, run=None))
+        self._attempts.append(dataclasses.replace(found, run=None, rejected=None))
         self.race.enter(found)
         return True
 

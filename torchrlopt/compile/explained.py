@@ -71,20 +71,20 @@ def _defaults() -> dict[str, object]:
     return Options().as_dict()
 
 
-def measure_parts(contestant: Contestant, found: Attempt) -> None:
+def measure_parts(contestant: Contestant, found: Attempt, built: Lowered) -> None:
     """Measure what each part of the gain is worth, and the calls of the graph; record both in the journal.
 
     Args:
         contestant: the graph and its original.
-        found: the attempt that is kept. Without lower precision, if it has any: that is measured already.
+        found: the attempt that was chosen.
+        built: its rewritten graph. Parts are measured without lower precision: that is measured already.
     """
-    assert found.run is not None, "it is kept"
     options, journal, so_far = found.options, found.journal, found.journal.report()
-    run = found.run if found.lower is None else found.lower.exact()
+    run = built if found.lower is None else found.lower.exact()
     planned = make_plan(contestant.subject, options, so_far.plans)
     part = KERNELS if isinstance(run, EagerCallable) else RUNTIME
     others: dict[str, tuple[Callable[[], Callee], Lowered]] = {
-        ALL: (lambda: contestant.original, found.run),
+        ALL: (lambda: contestant.original, built),
         PLAN: (functools.partial(_unplanned, contestant, options), run),
         part: (functools.partial(_plain, contestant, planned, options), run),
     }
@@ -100,10 +100,10 @@ def measure_parts(contestant: Contestant, found: Attempt) -> None:
             fallback.log_traceback(error)
             journal.add_note(f"what the {name} is worth was not measured: {fallback.described(error)}")
     split += so_far.split
-    journal.add(split=tuple(split))
-    if isinstance(found.run, EagerCallable):
+    journal.add(split=tuple(split), calls=calls_of(built))
+    if isinstance(built, EagerCallable):
         try:
-            journal.add(profiles=(_profile(found.run, contestant, planned, so_far.records[0], options),))
+            journal.add(profiles=(_profile(built, contestant, planned, so_far.records[0], options),))
         except fallback.recoverable_errors(options.on_error) as error:
             journal.add_note(f"calls were not timed one by one: {fallback.described(error)}")
 
