@@ -154,7 +154,8 @@ class TimingOptions(_Group):
 
     measure_parts: bool = False
     """Also measure, for the report, what plan, kernels and runtime are worth by themselves, and the time of
-    each call of the rewritten graph. Builds the graph twice more, and takes up to `measure_ms` for each."""
+    each call of the rewritten graph. Builds the graph twice more, and takes `measure_ms` for each part, or
+    the time of twenty calls."""
 
     def __post_init__(self) -> None:
         """Validate every field, and that plans can be chosen; raise OptionsError on failure."""

@@ -29,6 +29,7 @@ from torchrlopt.report.drawing import Record
 from torchrlopt.report.parts import ALL, KERNELS, PLAN, RUNTIME
 
 _BRIEF_MS = 1.0  # no graph is timed in less than two rounds
+_ROUNDS = 10  # at least, however long calls are: lower quartiles of three say little
 
 
 def calls_of(lowered: Lowered) -> Calls | None:
@@ -125,7 +126,8 @@ def _measured(
     time_both = functools.partial(timing.measure, without, run, contestant.inputs, settle=settle)
     # A verdict needs few samples, a factor many: whether the gain is above a rough one stays open to the end.
     rough = time_both(_BRIEF_MS, 0.0)
-    found = time_both(options.timing.measure_ms, rough.gain, is_warm=True)
+    limit_ms = max(options.timing.measure_ms, _ROUNDS * (rough.before_ms + rough.after_ms))
+    found = time_both(limit_ms, rough.gain, is_warm=True)
     return Contribution(part, found.before_ms, found.after_ms, found.spread, found.is_calm)
 
 

@@ -452,7 +452,10 @@ class Report:
         is_built = self.kept == "rewritten"
         known = [
             (bool(self.cut), "avoid what ends the graph, so that one graph holds the whole call"),
-            (not self.measured_is_calm, "measure again while the machine is idle: these times are noisy"),
+            (
+                not all([self.measured_is_calm, *(each.is_calm for each in self.split)]),
+                "measure again while the machine is idle: these times are noisy",
+            ),
             (
                 is_built and not self.split,
                 "measure_parts=True measures what plan and kernels are worth by themselves",
