@@ -50,7 +50,7 @@ def environment_of(options: Options, device: torch.device) -> Environment:
         int(found["threads"]),
         {
             "torch": torch.__version__,
-            "torchrlopt": _version(),
+            "torchrlopt": _own_version(),
             **{name: registry.version(name) for name in runtimes if registry.version(name)},
         },
         {
@@ -63,7 +63,7 @@ def environment_of(options: Options, device: torch.device) -> Environment:
 
 
 @functools.cache
-def _version() -> str:
+def _own_version() -> str:
     return metadata.version("torchrlopt")
 
 
