@@ -186,7 +186,11 @@ class Profile:
         for at, each in enumerate(self.calls):
             module = re.sub(r"(?<![^.])\d+(?![^.])", "*", each.module)
             found.setdefault((each.name, module, each.place), []).append(at)
-        return sorted(((*key, own) for key, own in found.items()), key=lambda row: -self.us_of(row[3]))
+        rows = [
+            (name, module if len(own) > 1 else self.calls[own[0]].module, place, own)
+            for (name, module, place), own in found.items()
+        ]
+        return sorted(rows, key=lambda row: -self.us_of(row[3]))
 
     def us_of(self, calls: Iterable[int]) -> float:
         """The time of some calls together, in microseconds."""
