@@ -18,7 +18,8 @@ from torchrlopt.errors import UnsupportedError
 from torchrlopt.limited import Limits, run_limited
 
 MODULE = """
-import ctypes, sys, time
+import ctypes.util, sys, time
+assert ctypes.util.find_library("absent") is None  # asks gcc if there is one, as imports of torch do
 def main(data, arguments):
     print("noise")
     kind = arguments[0]

@@ -36,6 +36,10 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # output printed by libraries must not end up in the answer
     with contextlib.suppress(FileNotFoundError):
         tempfile.gettempdir()  # torch calls this; finding a directory requires writing to it
+    if is_confined:
+        # Nothing can be executed below, and nothing must be looked for: with a CUDA build, torch imports
+        # cuda.pathfinder, whose search for a library by gcc would end the import with PermissionError.
+        os.environ["PATH"] = ""
     # Drop rights before other threads start, which would keep theirs. Imports only need to read.
     are_files_confined = not is_confined or sandbox.confine_files()
     module = _module(name)
