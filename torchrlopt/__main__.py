@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from importlib import metadata
+
+from torchrlopt import __version__
 
 
 def main() -> None:
     """Run the command line; print the version at once, without waiting for PyTorch."""
     if sys.argv[1:] in (["version"], ["--version"]):
-        print(metadata.version("torchrlopt"))
+        print(__version__)
         return
     from torchrlopt.api.cli.app import main as run  # heavy
 

@@ -10,12 +10,12 @@ import json
 import os
 import signal
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from torchrlopt import __version__
 from torchrlopt.api.cli import cache, substitutions
 from torchrlopt.api.cli.models import HELP, load_model, of_the_model
 from torchrlopt.api.optimise import optimise_onnx as rewrite
@@ -60,7 +60,7 @@ def version() -> None:
 
     Example: torchrlopt version
     """
-    typer.echo(metadata.version("torchrlopt"))
+    typer.echo(__version__)
 
 
 @app.command()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from torchrlopt import executor_table
+from torchrlopt import __version__, executor_table
 from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.api.cli.tables import two_columns
 from torchrlopt.executors import registry
@@ -27,7 +26,7 @@ def look() -> dict[str, Any]:
     """Return versions, devices, executors and the agent, as data."""
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     return {
-        "torchrlopt": metadata.version("torchrlopt"),
+        "torchrlopt": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": platform.platform(),
