@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import runpy
@@ -110,6 +111,29 @@ def test_constraints_pin_all_that_development_installs() -> None:
         missing |= {name} - set(names)
         todo += requirements(name, required.extras)
     assert sorted(missing) == []
+
+
+def test_imports_are_declared() -> None:
+    """An import of what only another dependency brings along ends with that dependency's next release."""
+    texts = [
+        *PROJECT["dependencies"],
+        *(text for each in PROJECT["optional-dependencies"].values() for text in each),
+    ]
+    declared = {canonicalize_name(Requirement(text).name) for text in texts}
+    known = {**metadata.packages_distributions(), "sklearn": ["scikit-learn"]}
+    own = {"baselines", "tests", "torchrlopt", "training"}
+    imported: set[str] = set()
+    for path in (path for folder in own for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {each.name.partition(".")[0] for each in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").partition(".")[0])
+    assert "numpy" in imported
+    foreign = imported - own - set(sys.stdlib_module_names)
+    assert [
+        name for name in foreign if declared.isdisjoint(map(canonicalize_name, known.get(name, [name])))
+    ] == []
 
 
 CI_CASES = [

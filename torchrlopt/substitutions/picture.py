@@ -31,7 +31,7 @@ def draw(text: str, path: Path) -> None:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise UnsupportedError(
-            "pictures need matplotlib", todo="pip install 'torchrlopt[baselines]'"
+            "pictures need matplotlib", todo="pip install 'torchrlopt[pictures]'"
         ) from error
     rule = parse_rule(text)
     height = 1.2 + 0.9 * max(len(_layers(lines)) for lines in (rule.pattern, rule.replacement))
