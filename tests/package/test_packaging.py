@@ -67,7 +67,7 @@ def test_source_distribution_holds_every_source(tmp_path: Path) -> None:
     command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (listing,) = tmp_path.rglob("SOURCES.txt")
-    held = set(listing.read_text(encoding="utf-8").splitlines())
+    held = set(map(os.path.normpath, listing.read_text(encoding="utf-8").splitlines()))
     sources = (path for folder in ("csrc", "torchrlopt") for path in (ROOT / folder).rglob("*"))
     wanted = {
         path.relative_to(ROOT).as_posix()
