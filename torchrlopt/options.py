@@ -15,7 +15,7 @@ import math
 import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
 from torchrlopt import executor_table, searcher_table
@@ -300,6 +300,11 @@ class Options(_Common):
     """Path of a file written by `report.plan.save`: its steps are applied without a search. With
     `executor="default"`, the plan's executor is used."""
 
+    exclude: Collection[str] = ()
+    """What is left as it is: modules by path ("encoder.layers.0"), operators ("aten.softmax", or ONNX's name
+    "Softmax") and substitutions ("fuse_conv_relu"). Calls of excluded modules and operators run as the
+    original's, without our kernels. Of files, substitutions only."""
+
     while_compiling: WhileCompiling = "wait"
     """What a call of an optimised module does if another thread compiles what it needs: "wait" waits for that
     thread, "original" runs the original model. No effect on `torch.compile` and on files."""
@@ -334,6 +339,13 @@ class Options(_Common):
 
     def __post_init__(self) -> None:
         """Validate the options of the whole and their combination; raise OptionsError on failure."""
+        given: Any = self.exclude
+        names = (given,) if isinstance(given, str) else given
+        if not isinstance(names, list | tuple | set | frozenset) or not all(
+            isinstance(each, str) for each in names
+        ):
+            raise OptionsError("option exclude has the wrong type", expected="names", got=repr(given))
+        object.__setattr__(self, "exclude", tuple(sorted(set(names))))
         super().__post_init__()
         _check_instructions()
         if self.executor == "auto" and not self.timing.measure:
@@ -377,6 +389,7 @@ class OptionsDict(TypedDict, total=False):
 
     executor: str
     plan: str | None
+    exclude: Collection[str]
     verify: bool
     while_compiling: WhileCompiling
     mode: str | None
@@ -420,7 +433,7 @@ _GROUPS: dict[str, type[_Group]] = {
     "debug": DebugOptions,
 }
 
-_PLANNED_FOR = ("executor", "executor_options", "cuda_graphs", "weights", "measure_plans")
+_PLANNED_FOR = ("exclude", "executor", "executor_options", "cuda_graphs", "weights", "measure_plans")
 """The plan also depends on these options, in addition to the searcher's own."""
 
 _NOT_IN_KEY = ("agent", "on_error", "cache")

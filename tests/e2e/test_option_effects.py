@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from tests.e2e.models import STRICT, Branches, ConvNorm, assert_same, build
-from torchrlopt import optimise
+from torchrlopt import explain, optimise
 from torchrlopt.compile import backend
+from torchrlopt.errors import OptionsError
 from torchrlopt.executors import registry
 from torchrlopt.judge import right, timing
 from torchrlopt.machine import profiling
@@ -89,6 +90,52 @@ def test_strict_numerics_uses_exact_substitutions_only() -> None:
     real, strict = (optimise(model, x, **STRICT, numerics=kind).report for kind in ("real", "strict"))
     assert any(not library.is_exact(step.substitution) for step in real.steps)
     assert all(library.is_exact(step.substitution) for step in strict.steps)
+
+
+CONVOLUTIONS = torch.nn.Sequential(
+    torch.nn.Conv2d(8, 16, 3), torch.nn.ReLU(), torch.nn.Conv2d(16, 16, 3), torch.nn.ReLU()
+).eval()
+
+
+@pytest.mark.parametrize(
+    ("names", "num_plain"), [((), 0), ("0", 1), (["aten.convolution"], 2), ({"Conv"}, 2)]
+)
+def test_excluded_calls_run_as_they_are(names: Any, num_plain: int) -> None:
+    """Neither a substitution nor a kernel takes their place."""
+    x = torch.randn(2, 8, 9, 9)
+    (eager,) = (
+        view
+        for view in explain(CONVOLUTIONS, x, exclude=names).graphs[0].executors
+        if view.executor == "eager"
+    )
+    assert (sum(eager.plain.values()), sum(eager.packed.values())) == (num_plain, 2 - num_plain)
+    optimised = optimise(CONVOLUTIONS, x, **STRICT, exclude=names)
+    assert_same(CONVOLUTIONS, optimised, x)
+    assert optimised.report.opaque == (("aten.convolution.default",) if names else ())
+
+
+def test_an_excluded_linear_keeps_its_product_and_its_views() -> None:
+    model, x = (
+        torch.nn.Sequential(torch.nn.Linear(8, 8, bias=False), torch.nn.ReLU()).eval(),
+        torch.randn(2, 3, 8),
+    )
+    for name in ("0", "MatMul"):
+        optimised = optimise(model, x, **STRICT, exclude=name)
+        assert_same(model, optimised, x)
+        assert "aten.mm.default" in optimised.report.opaque
+
+
+def test_excluded_substitutions_are_in_no_plan() -> None:
+    name = report_of().steps[0].substitution
+    assert name not in {step.substitution for step in report_of(exclude=[name]).steps}
+
+
+def test_a_name_of_nothing_is_refused_or_noted() -> None:
+    with pytest.raises(OptionsError, match="did you mean 'fuse_conv_relu'"):
+        optimise(CONVOLUTIONS, exclude="fuse_conv_rely")
+    with torch.no_grad():
+        torch.compile(CONVOLUTIONS, backend="rlopt", options={"exclude": "4"})(torch.randn(2, 8, 9, 9))
+    assert any("'4'" in note for note in backend.reports()[-1].notes)
 
 
 @pytest.mark.nightly

@@ -141,8 +141,8 @@ def test_every_entry_takes_groups(tmp_path: Path) -> None:
 def test_search_key_holds_what_changes_the_plan() -> None:
     base = Options()
     assert sorted(base.search_key()) == [
-        "alpha", "beam_width", "budget_ms", "budget_steps", "cuda_graphs", "executor", "executor_options",
-        "measure_plans", "numerics", "prices", "searcher", "seed", "weights",
+        "alpha", "beam_width", "budget_ms", "budget_steps", "cuda_graphs", "exclude", "executor",
+        "executor_options", "measure_plans", "numerics", "prices", "searcher", "seed", "weights",
     ]  # fmt: skip
     for name, value in {
         "searcher": "beam",

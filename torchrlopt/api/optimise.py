@@ -17,7 +17,7 @@ from torchrlopt import searcher_table
 from torchrlopt.api.optimised import Optimised, optimised
 from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.loading import load
-from torchrlopt.options import Options, OptionsDict
+from torchrlopt.options import Options, OptionsDict, nearest
 from torchrlopt.report import Report
 from torchrlopt.storage.plan_file import SavedPlan
 from torchrlopt.torch_private.modules import is_compiled_in_place
@@ -61,7 +61,10 @@ def optimise(
     calls = None if calibration is None else _calls(calibration, example_inputs, checked)
     if isinstance(model, torch.nn.Module):
         _load(checked.search.searcher)
-    result = optimised(_original(model), checked)
+    original = _original(model)
+    if checked.exclude:
+        _check_excluded(original, checked.exclude)
+    result = optimised(original, checked)
     if example_inputs is not None:
         args, kwargs = arguments(example_inputs)
         with torch.no_grad():
@@ -162,6 +165,23 @@ def _original(model: torch.nn.Module) -> torch.nn.Module:
 
     refuse_training(model)
     return model
+
+
+def _check_excluded(model: torch.nn.Module, names: Iterable[str]) -> None:
+    """Raises OptionsError for a name that is no module of the model, no operator and no substitution."""
+    from torchrlopt.capture.excluded import is_operator  # heavy
+    from torchrlopt.substitutions import load_library  # heavy
+
+    library = load_library()
+    known = [*(name for name, _ in model.named_modules() if name), *library.names]
+    for name in names:
+        if name not in known and not is_operator(name):
+            raise OptionsError(
+                "option exclude names nothing that there is",
+                expected="a module of the model, an operator, or a substitution",
+                got=name,
+                todo=f"did you mean {nearest(name, known)!r}?",
+            )
 
 
 def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

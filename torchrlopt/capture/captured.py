@@ -32,6 +32,7 @@ class Captured:
             equal value also stands for copies, no-op views and repeated expressions.
         groups: fx node of `origins` -> all fx nodes, in order, that its ONNX nodes stand for, if that is more
             than itself (a linear is a view, a product and a view).
+        excluded: fx nodes that the user excludes: they are opaque, and run as they are.
     """
 
     model: ir.Model
@@ -43,3 +44,4 @@ class Captured:
     opaque: tuple[str, ...]
     fx_values: dict[str, str]
     groups: dict[str, tuple[str, ...]]
+    excluded: frozenset[str] = frozenset()

@@ -23,7 +23,10 @@ from torchrlopt.torch_private.modes import without_dispatch_modes
 
 
 def capture(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], static_indices: Collection[int]
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    static_indices: Collection[int],
+    exclude: Collection[str] = (),
 ) -> Captured:
     """Captures the graph that AOTAutograd passes to its inference compiler.
 
@@ -31,6 +34,7 @@ def capture(
         gm: the functional ATen graph with fake values in `meta["val"]`; it is not changed.
         example_inputs: its inputs, real, fake or symbolic; only their number is used.
         static_indices: positions of the inputs that are weights.
+        exclude: modules and operators to leave as they are, see `Options.exclude`.
 
     Returns:
         The captured graph.
@@ -48,7 +52,7 @@ def capture(
         )
     # Constants made under AOTAutograd's fake mode would be fake themselves.
     with without_dispatch_modes():
-        walker = Walker(gm)
+        walker = Walker(gm, exclude)
         model = _model(walker, gm)
         cleaned = clean(model)
         names = relate_names(gm, walker, model, cleaned)
@@ -63,6 +67,7 @@ def capture(
         opaque=tuple(dict.fromkeys(node.op_type for node in model.graph if node.domain == DOMAIN)),
         fx_values=names.fx_values,
         groups=names.groups,
+        excluded=frozenset(walker.excluded),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from torchrlopt import _C
 from torchrlopt.capture.captured import Captured
@@ -43,9 +43,9 @@ class Job:
         return sources_of(self.captured)
 
 
-def capture_traced(traced: Traced) -> Captured:
+def capture_traced(traced: Traced, exclude: Collection[str] = ()) -> Captured:
     """Return the ONNX model of a traced graph; see `capture`."""
-    return capture(traced.aten, traced.inputs, traced.static)
+    return capture(traced.aten, traced.inputs, traced.static, exclude)
 
 
 def read_captured(captured: Captured) -> Program:
@@ -53,13 +53,13 @@ def read_captured(captured: Captured) -> Program:
     return read(captured.model, captured.static_inputs | captured.constants.keys())
 
 
-def make_job(traced: Traced) -> Job:
-    """Capture a traced graph and read the model.
+def make_job(traced: Traced, exclude: Collection[str] = ()) -> Job:
+    """Capture a traced graph and read the model; `exclude` as for `capture`.
 
     Raises:
         CaptureError: see `capture`.
     """
-    captured = capture_traced(traced)
+    captured = capture_traced(traced, exclude)
     return Job(traced, captured, read_captured(captured))
 
 

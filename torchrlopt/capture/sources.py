@@ -50,14 +50,14 @@ def _source_of(meta: Mapping[str, Any]) -> Source | None:
         if not frame["file"].startswith(_NOT_THE_USERS)
     ]
     stack = meta.get("nn_module_stack") or {}
-    module = _path_of(str(next(reversed(stack.values()))[0])) if stack else ""
+    module = path_of(str(next(reversed(stack.values()))[0])) if stack else ""
     if not frames:
         return Source("", 0, "", module) if module else None
     last = frames[-1]
     return Source(_short(last["file"]), int(last["line"]), (last["text"] or "").strip(), module)
 
 
-def _path_of(name: str) -> str:
+def path_of(name: str) -> str:
     """Return a module's path as in `named_modules`."""
     return _ROOT.sub("", _CHILD.sub(r".\1", name))
 

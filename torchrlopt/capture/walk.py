@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import operator
+from collections.abc import Collection
 from typing import Any
 
 import onnx_ir as ir
@@ -16,6 +17,7 @@ import torch
 
 from torchrlopt.capture.by_exporter import translate_by_exporter
 from torchrlopt.capture.effects import has_effect
+from torchrlopt.capture.excluded import excluded_calls
 from torchrlopt.capture.folding import fold
 from torchrlopt.capture.linears import Linear, find_linears, transposed_weight
 from torchrlopt.capture.opaque import emit_effect, emit_opaque, node_inputs, opaque_name
@@ -32,6 +34,9 @@ _log = logging.getLogger(__name__)
 # A constant of at most this many elements is a Constant node; a larger one is an input of the graph.
 MAX_CONSTANT_ELEMENTS = 64
 
+_OF_LINEARS = frozenset({"Gemm", "MatMul"})
+"""ONNX operators of a linear. If they are excluded, its view, product and view are taken one by one."""
+
 Types = tuple[tuple[torch.dtype, Dims] | None, ...]
 Environment = dict[str, ir.Value | list[ir.Value | None] | None]
 
@@ -47,9 +52,10 @@ class Walker:
         origins: name of an ONNX node -> fx node it was made from.
         groups: fx node -> all fx nodes that its ONNX nodes stand for, if that is more than itself.
         token: token of the last call with a side effect, None if the graph has none.
+        excluded: fx nodes that the user excludes.
     """
 
-    def __init__(self, gm: torch.fx.GraphModule) -> None:
+    def __init__(self, gm: torch.fx.GraphModule, exclude: Collection[str] = ()) -> None:
         self.builder = GraphBuilder()
         self.environment: Environment = {}
         self.constants: dict[str, torch.Tensor] = {}
@@ -59,7 +65,14 @@ class Walker:
         self._dim_values: dict[Dim, ir.Value] = {}
         self._folded = fold(gm)
         self._constant_values: dict[int, ir.Value] = {}
-        self._linears = find_linears(gm.graph)
+        self.excluded = set(excluded_calls(gm, exclude))
+        self._exclude = frozenset(exclude)
+        self._linears = {
+            node: found
+            for node, found in find_linears(gm.graph).items()
+            if self._exclude.isdisjoint(_OF_LINEARS)
+            and self.excluded.isdisjoint(member.name for member in found.members)
+        }
         self._hidden = {part.members[1] for part in self._linears.values()}
         nodes = list(gm.graph.nodes)
         for node in nodes:
@@ -137,9 +150,15 @@ class Walker:
 
     def _translate(self, target: Target, several: bool) -> ir.Value | list[ir.Value | None]:
         node = target.node
-        for translator in (self._as_linear, self._directly, self._by_exporter):
+        translators = (self._as_linear, self._directly, self._by_exporter)
+        for translator in () if node.name in self.excluded else translators:
             try:
                 result = translator(target)
+                if result is not None and not self._exclude.isdisjoint(self.builder.open_operators()):
+                    self.excluded.add(node.name)
+                    self.groups.pop(node.name, None)
+                    self.builder.discard_group()
+                    break
                 if result is not None:
                     return self._close(target, result, several)
             except Untranslatable as verdict:

@@ -17,6 +17,7 @@ import torch
 
 from torchrlopt.capture import aot
 from torchrlopt.capture.autocast import under_autocast
+from torchrlopt.capture.excluded import unmatched
 from torchrlopt.capture.job import Job, capture_traced, read_captured
 from torchrlopt.capture.trace import Traced, trace
 from torchrlopt.compile.artefacts import log_report
@@ -381,17 +382,20 @@ def _is_shared(options: Options) -> bool:
     """Whether a compiled graph can be reused for the same graph with the same options.
 
     Not if the weights are baked in, nor if the plan is in a file, which may change, nor if its error was
-    measured on other inputs.
+    measured on other inputs, nor if modules are excluded: equal graphs may be of other modules.
     """
     is_exact = options.precision.max_error is None
-    return options.lowering.weights != "frozen" and options.plan is None and is_exact
+    is_shared = options.lowering.weights != "frozen" and options.plan is None and is_exact
+    return is_shared and not options.exclude
 
 
 def _rewrite(original: Callable[..., Any], traced: Traced, options: Options, journal: Journal) -> Attempt:
     """Run the stages up to the choice of the executor, then an attempt with each promising one."""
     with journal.phase("capture"):
-        captured = capture_traced(traced)
+        captured = capture_traced(traced, options.exclude)
         journal.add(opaque=captured.opaque)
+        for name in unmatched(traced.aten, options.exclude):
+            journal.add_note(f"exclude: no operator, no substitution and no module of this graph is {name!r}")
     with journal.phase("read"):
         job = Job(traced, captured, read_captured(captured))
     original = _takes_lifted(original, traced.num_lifted)

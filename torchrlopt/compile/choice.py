@@ -38,7 +38,7 @@ from torchrlopt.plan.planning import given_plan, plan_store, versions
 from torchrlopt.plan.runtime_prediction import predicted_winners, price_ratio
 from torchrlopt.plan.store import make_key
 from torchrlopt.report import Choice, Journal, Timing
-from torchrlopt.substitutions import load_library
+from torchrlopt.substitutions import library_without
 
 logger = logging.getLogger("torchrlopt")
 
@@ -385,7 +385,7 @@ def key_of(options: Options, graph: str, content: str, where: torch.device) -> s
         {
             "format": CHOICE_FORMAT,
             "graph": {"graph": graph, "content": content},
-            "library": load_library().hash,
+            "library": library_without(options.exclude).hash,
             "options": options.search_key(),
             "precision": [str(options.precision.max_error), str(options.precision.error_metric)],
             "device": device.fingerprint(where),

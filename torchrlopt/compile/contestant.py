@@ -74,7 +74,7 @@ def planned_again(
         journal: records what happens.
     """
     with journal.phase("capture"):
-        job = make_job(traced)
+        job = make_job(traced, options.exclude)
         journal.add(opaque=job.captured.opaque)
     with journal.phase("plan"):
         subject = subject_of(job)

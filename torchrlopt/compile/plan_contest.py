@@ -28,7 +28,7 @@ from torchrlopt.options import Options
 from torchrlopt.plan.alternatives import Alternative, alternatives, worth_measuring
 from torchrlopt.plan.planning import Planned, profile_for
 from torchrlopt.report import MeasuredPlan, Timing
-from torchrlopt.substitutions import load_library
+from torchrlopt.substitutions import library_without
 
 logger = logging.getLogger("torchrlopt")
 
@@ -120,7 +120,7 @@ def fastest_plan(
 def _rivals(contestant: Contestant, planned: Planned, options: Options) -> list[Alternative]:
     subject = contestant.subject
     profile = profile_for(options, subject.device)
-    graph, library = subject.program.graph, load_library()
+    graph, library = subject.program.graph, library_without(options.exclude)
     found = alternatives(graph, library, profile, subject.sizes, options.search, planned.plan)
     count = options.timing.measure_plans - 1
     pool = itertools.islice(_within(found, _POOL_S), _POOL * count)

@@ -42,6 +42,7 @@ from torchrlopt.onnx.writer import write
 from torchrlopt.options import OnError, Options
 from torchrlopt.plan.planning import Subject, facts_of, make_plan, opaque_operators
 from torchrlopt.report import Journal, Report, Status, Timing
+from torchrlopt.substitutions import load_library
 
 
 def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
@@ -58,6 +59,9 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
             expected="no max_error",
             got=f"max_error={options.precision.max_error!r}",
         )
+    others = [name for name in options.exclude if load_library().find(name) < 0]
+    if others:
+        raise OptionsError("files exclude substitutions only", got=f"exclude={others!r}")
     if options.executor == "default":
         options = dataclasses.replace(options, executor=executor_table.BASELINE)
     if not path_out.absolute().parent.is_dir():

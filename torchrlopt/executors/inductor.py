@@ -21,6 +21,7 @@ from torchrlopt.capture.sharing import is_apart
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.cuda_graphs import GraphedCall, is_on_cuda
 from torchrlopt.executors.eager.kernels.alignment import align_products
+from torchrlopt.executors.lowering.as_is import hide, show
 from torchrlopt.executors.lowering.fx_values import static_stride, tensor_of
 from torchrlopt.executors.lowering.lazy_code import forward_of
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
@@ -64,10 +65,12 @@ class InductorExecutor:
         with without_dispatch_modes():
             module = lower_captured(model, captured)
             static = static_inputs(captured, options)
+            hide(module.graph)
             if options.numerics == "real":
                 compute_half_in_float32(module, static)
                 compute_in_float64(module, static)
             align_products(module.graph, static_nodes(module.graph, static))
+            show(module.graph)
             return InductorCallable(module, static, options)
 
 

@@ -100,6 +100,10 @@ class GraphBuilder:
         self._group.append(node)
         return list(node.outputs)
 
+    def open_operators(self) -> set[str]:
+        """Returns the operators of the nodes in the open group."""
+        return {node.op_type for node in self._group}
+
     def add_nodes(self, nodes: Sequence[ir.Node]) -> None:
         """Adds ready-made, typed nodes to the open group."""
         self._group.extend(nodes)

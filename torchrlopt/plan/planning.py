@@ -29,7 +29,7 @@ from torchrlopt.plan.store import PlanStore, make_key
 from torchrlopt.report import Facts, ReportStep, SearchRecord, Source, Timing
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.storage.plan_file import SavedPlan
-from torchrlopt.substitutions import load_library
+from torchrlopt.substitutions import library_without
 
 logger = logging.getLogger("torchrlopt")
 
@@ -135,7 +135,7 @@ def make_plan(subject: Subject, options: Options, plans: Sequence[Mapping[str, A
     Raises:
         SearchError: the user's plan is damaged, for another graph or library, or does not apply.
     """
-    program, library = subject.program, load_library()
+    program, library = subject.program, library_without(options.exclude)
     profile = profile_for(options, subject.device)
     cost = profile.cost_model(subject.sizes)
     found = _known_plan(program.graph, library, cost, plans)
@@ -186,7 +186,7 @@ def facts_of(subject: Subject, found: Planned, options: Options) -> Facts:
         options: the options that it was made with.
     """
     cost = profile_for(options, subject.device).cost_model(subject.sizes)
-    program, library = subject.program, load_library()
+    program, library = subject.program, library_without(options.exclude)
     plan = found.plan
     befores_ms = (plan.cost_before_ms, *plan.costs_ms)
     metrics = cost.metrics(found.graph)

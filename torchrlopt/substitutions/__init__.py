@@ -14,6 +14,7 @@ from torchrlopt.substitutions.load import (
     is_composite,
     library_files,
     library_text,
+    library_without,
     load_library,
 )
 
@@ -24,5 +25,6 @@ __all__ = [
     "is_composite",
     "library_files",
     "library_text",
+    "library_without",
     "load_library",
 ]

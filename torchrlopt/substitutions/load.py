@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -62,6 +62,18 @@ def subset_of(library: _C.Library, names: Sequence[str]) -> _C.Library:
         names: substitutions to keep; they stay in the order of `library`.
     """
     return _C.Library(text_of(library, names))
+
+
+def library_without(names: Collection[str]) -> _C.Library:
+    """The library without the substitutions of these names, parsed once; other names are ignored."""
+    return _without(frozenset(names))
+
+
+@cache
+def _without(names: frozenset[str]) -> _C.Library:
+    library = load_library()
+    kept = [name for name in library.names if name not in names]
+    return library if len(kept) == len(library) else subset_of(library, kept)
 
 
 def text_of(library: _C.Library, names: Sequence[str]) -> str:

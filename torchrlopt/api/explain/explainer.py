@@ -26,7 +26,7 @@ from torchrlopt.plan.planning import Planned, facts_of, make_plan, num_operators
 from torchrlopt.plan.record import proof_of
 from torchrlopt.report import Journal, LeftOut, Report, Status
 from torchrlopt.report.steps import meaning_of
-from torchrlopt.substitutions import load_library
+from torchrlopt.substitutions import library_without, load_library
 from torchrlopt.substitutions.load import subset_of
 
 _LEAST_GAIN = 0.02  # of a rewrite, as a fraction of what it saves in eager PyTorch
@@ -54,7 +54,7 @@ class Explainer:
 
     def look(self, traced: Traced) -> None:
         """Add a view of one graph, for every available executor."""
-        job = make_job(traced)
+        job = make_job(traced, self._options.exclude)
         subject, eager = subject_of(job), self._for(BASELINE)
         base = make_plan(subject, eager)
         views = [
@@ -173,7 +173,7 @@ def left_out(job: Job, prices: _C.CostModel, report: Report, options: Options) -
     Raises:
         RlOptError: a graph cannot be built.
     """
-    library = load_library()
+    library = library_without(options.exclude)
     greedy = dataclasses.replace(options, search=options.search.with_searcher("greedy"))
     whole, whole_ms = _built(job, library, prices, greedy)
     found = []

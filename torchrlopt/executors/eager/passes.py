@@ -33,6 +33,7 @@ from torchrlopt.executors.eager.kernels.pixels import select_pixel_kernels
 from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixels
 from torchrlopt.executors.eager.layout import propagate
 from torchrlopt.executors.eager.sequences import with_sequences
+from torchrlopt.executors.lowering.as_is import hide, show
 from torchrlopt.executors.lowering.fx_values import ORIGIN, ancestors, is_mutable
 from torchrlopt.executors.weights.half_precision import compute_half_in_float32
 from torchrlopt.executors.weights.overflow import refuse_overflows
@@ -59,6 +60,7 @@ class Fact(enum.Flag):
     ALL_READ = enum.auto()  # no call is left whose result nobody reads
     GUARDED = enum.auto()  # it is known which values have to be finite for the kernels that were chosen
     APART = enum.auto()  # the prologue and the part that runs at every call are graphs of their own
+    HIDDEN = enum.auto()  # calls that the user excludes are hidden
     PLACED = enum.auto()  # it is known on which device the graph runs
 
 
@@ -177,6 +179,15 @@ def run_passes(program: Program, passes: Iterable[Pass]) -> None:
 
 
 # ---- the passes
+
+
+def _hide_excluded(program: Program) -> None:
+    hide(program.graph)
+
+
+def _show_excluded(program: Program) -> None:
+    for main in program.mains:
+        show(main.graph)
 
 
 def _widen_half(program: Program) -> None:
@@ -318,7 +329,9 @@ _GRAPH = Fact.VALUES | Fact.OVERLOADS | Fact.FUNCTIONAL | Fact.WHOLE
 
 PASSES = checked_order(
     (
-        Pass(_widen_half, _GRAPH | Fact.PLAIN_WEIGHTS),
+        # All passes up to `_show_excluded` leave alone what the user excludes.
+        Pass(_hide_excluded, _GRAPH, gives=Fact.HIDDEN),
+        Pass(_widen_half, Fact.HIDDEN | _GRAPH | Fact.PLAIN_WEIGHTS),
         # A packed weight is opaque, so arithmetic over weights is widened first.
         Pass(_widen_weights, _GRAPH | Fact.PLAIN_WEIGHTS),
         # A copy between a product and its activation would prevent fusing the two.
@@ -391,6 +404,7 @@ PASSES = checked_order(
             ends=Fact.FUNCTIONAL,
         ),
         Pass(_find_device, Fact.VALUES | Fact.APART, gives=Fact.PLACED),
+        Pass(_show_excluded, Fact.HIDDEN | Fact.APART, ends=Fact.HIDDEN),
         Pass(_use_builtins, Fact.VALUES | Fact.OVERLOADS | Fact.APART, ends=Fact.OVERLOADS),
         Pass(_forget_values, Fact.VALUES | Fact.APART | Fact.PLACED, ends=Fact.VALUES),
     )

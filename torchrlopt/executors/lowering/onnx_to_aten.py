@@ -13,6 +13,7 @@ from torch import fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchrlopt.errors import LoweringError
+from torchrlopt.executors.lowering.as_is import AS_IS
 from torchrlopt.executors.lowering.fx_values import ORIGIN
 from torchrlopt.executors.lowering.lazy_code import lazy_module
 from torchrlopt.executors.lowering.model_inputs import fake_input
@@ -293,6 +294,8 @@ class Lowering:
             if before is not None and before not in self.done:
                 self._lower(before)
         copy = self._copy(call, operands)
+        if wanted in self.captured.excluded:
+            copy.meta[AS_IS] = True
         outputs = node.outputs[: len(node.outputs) - ("has_token" in node.attributes)]
         value = call.meta.get("val")
         if isinstance(value, tuple | list):

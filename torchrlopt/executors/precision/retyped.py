@@ -13,6 +13,7 @@ from torch import fx
 
 from torchrlopt.executors.eager.kernels.indirect import INT8
 from torchrlopt.executors.eager.kernels.sites import REQUESTED
+from torchrlopt.executors.lowering.as_is import AS_IS
 from torchrlopt.executors.lowering.fx_values import is_mutable, tensor_of
 from torchrlopt.executors.lowering.lazy_code import lazy_module
 from torchrlopt.executors.weights.half_precision import FOLLOWING, is_smooth
@@ -60,7 +61,12 @@ def lowerable(graph: fx.Graph, static: Collection[str]) -> list[fx.Node]:
     fixed, returned = static_nodes(graph, static), reaching_output(graph)
     found = []
     for node in graph.nodes:
-        if node.op != "call_function" or node in fixed or node.kwargs.get("dtype") is not None:
+        if (
+            node.op != "call_function"
+            or AS_IS in node.meta
+            or node in fixed
+            or node.kwargs.get("dtype") is not None
+        ):
             continue
         if node in returned and node.target in MOVES:
             continue  # an output that shares memory with another one
