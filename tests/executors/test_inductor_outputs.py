@@ -10,6 +10,7 @@ from torch import nn
 
 from tests.crosses import nightly_but
 from torchrlopt import optimise
+from torchrlopt.errors import UnsupportedError
 
 
 class Views(nn.Module):
@@ -74,3 +75,9 @@ def test_an_output_that_is_a_weight_is_that_weight(weights: str) -> None:
     fast = optimise(model, x, executor="inductor", weights=weights, **settings)
     for _ in range(2):
         assert fast(x)[1].data_ptr() == model.table.data_ptr()
+
+
+def test_without_a_compiler_one_line_says_so() -> None:
+    options = {"executor_options": {"cpp.cxx": (None, "no-such-compiler")}, "measure": False}
+    with pytest.raises(UnsupportedError, match=r"no C\+\+ compiler.*apt install g\+\+"):
+        optimise(nn.ReLU().eval(), torch.ones(3), executor="inductor", on_error="raise", **options)

@@ -36,7 +36,7 @@ from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.generated_code import checked
 from torchrlopt.options import LoweringOptions
 from torchrlopt.torch_private.dynamo import compile_lock
-from torchrlopt.torch_private.inductor import PyCodeCache, compile_module
+from torchrlopt.torch_private.inductor import PyCodeCache, compile_module, lacks_compiler
 from torchrlopt.torch_private.modes import tracing, without_dispatch_modes
 from torchrlopt.torch_private.tensors import storage_key
 
@@ -143,6 +143,10 @@ class InductorCallable:
                     num_inputs = len(self._inputs)
                     return (GraphedCall(run, [False] * num_inputs) if self._is_recorded else run,)
             except Exception as error:  # Inductor's errors have no common base class
+                if lacks_compiler(error):
+                    raise UnsupportedError(
+                        "inductor found no C++ compiler", todo="apt install g++, or executor='eager'"
+                    ) from error
                 raise LoweringError(
                     "inductor fails on the rewritten graph", got=repr(error), is_bug=False
                 ) from error

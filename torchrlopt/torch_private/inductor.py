@@ -8,8 +8,14 @@ from typing import Any
 import torch
 import torch._inductor
 from torch._inductor.codecache import PyCodeCache
+from torch._inductor.exc import InvalidCxxCompiler
 
 __all__ = ["PyCodeCache"]
+
+
+def lacks_compiler(error: Exception) -> bool:
+    """Whether Inductor failed because it found no C++ compiler."""
+    return isinstance(getattr(error, "inner_exception", error), InvalidCxxCompiler)
 
 
 def compile_module(module: torch.fx.GraphModule, examples: Sequence[Any], settings: dict[str, Any]) -> Any:

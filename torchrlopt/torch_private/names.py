@@ -104,6 +104,7 @@ WHERE_MISSING = {
     # inductor.py
     "torch._inductor": "the executor 'inductor' cannot be imported; the others work",
     "torch._inductor.codecache.PyCodeCache": "the executor 'inductor' cannot be imported; the others work",
+    "torch._inductor.exc.InvalidCxxCompiler": "the executor 'inductor' cannot be imported; the others work",
     "torch._inductor.compile": "a graph cannot be lowered by 'inductor': the original runs",
     # exporter.py
     "torch.onnx._internal.exporter": "operators without a translation of ours stay opaque",
