@@ -1,8 +1,8 @@
-"""Builds the extension modules of `csrc/`: `torchrlopt._C`, the core, and `torchrlopt._tools`.
+"""Builds the extension module of `csrc/`, `torchrlopt._C`: the core and the kernels.
 
-`_tools` is `csrc/tools/` (reference interpreter, verifier) on top of the same core; the product never loads
-it. In a checkout, `training.generate._enumerate`, the generator of substitutions, is built too; wheels lack
-it. All are linked from one set of objects.
+In a checkout, two more are built, which wheels lack: `torchrlopt._tools`, which is `csrc/tools/` (reference
+interpreter, verifier) on top of the same core and is never loaded by the product, and
+`training.generate._enumerate`, the generator of substitutions. All are linked from one set of objects.
 
 Setuptools recompiles every source in each build. Here every source becomes an object under `build/obj/` with
 a depfile next to it, and only changed sources are compiled, in parallel; the rest of the packaging is in
@@ -35,6 +35,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 BINDINGS = "csrc/bindings/"  # of the core
+KERNELS = "csrc/kernels/"
 TOOLS = "csrc/tools/"
 GENERATOR = "training/generate/csrc"
 CUDA_SOURCE = "csrc/cuda/probe.cu"
@@ -136,7 +137,7 @@ class IncrementalBuildExt(build_ext):
         """Leave out what is only for development, unless modules are built into the checkout."""
         super().finalize_options()
         if not (self.inplace or getattr(self, "editable_mode", False)):
-            self.extensions = [each for each in self.extensions if each.name.startswith("torchrlopt.")]
+            self.extensions = [each for each in self.extensions if each.name == "torchrlopt._C"]
 
     def build_extension(self, ext: Pybind11Extension) -> None:
         """Compile the changed sources of `ext` and link it."""
@@ -199,10 +200,10 @@ def sources_in(folder: str) -> list[str]:
 
 
 def extensions() -> list[Pybind11Extension]:
-    """The modules and their sources: all contain the core, each has its own bindings."""
+    """The modules and their sources: all contain the core, each has its own bindings, one the kernels."""
     sources, generator = sources_in("csrc"), sources_in(GENERATOR)
-    core = [source for source in sources if not source.startswith((BINDINGS, TOOLS))]
-    bindings = [source for source in sources if source.startswith(BINDINGS)]
+    core = [source for source in sources if not source.startswith((BINDINGS, KERNELS, TOOLS))]
+    bindings = [source for source in sources if source.startswith((BINDINGS, KERNELS))]
     tools = [source for source in sources if source.startswith(TOOLS)]
     checkers = [source for source in tools if not source.startswith(f"{TOOLS}bindings/")]
     made = {"torchrlopt._C": core + bindings, "torchrlopt._tools": core + tools}

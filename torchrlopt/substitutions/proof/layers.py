@@ -134,8 +134,13 @@ def _library(text: str) -> _C.Library:
 
 def check_one(text: str, names: tuple[str, ...], effort: Effort) -> Checked:
     """Checks the substitutions of one text."""
-    from torchrlopt import _tools  # not loaded by the product
-
+    try:
+        from torchrlopt import _tools  # not loaded by the product
+    except ImportError as error:
+        raise UnsupportedError(
+            "substitutions are checked by a module that wheels lack",
+            todo="clone the repository and pip install -e it",
+        ) from error
     start = time.monotonic()
     library = _library(text)
     assumed = read_record(library, names[0])
