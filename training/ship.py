@@ -102,6 +102,16 @@ def card(trainer: Trainer, scores: Scores, world: Foretold, graphs: int, expansi
     return "\n".join(lines) + "\n"
 
 
+def round_weights(network: torch.nn.Module) -> None:
+    """Round to 15 bits of mantissa, in place: the last byte of each weight becomes 0 and compresses well.
+
+    The agent is the largest file of a wheel; this takes 0.55 of its 2.9 MB.
+    """
+    for weight in network.state_dict().values():
+        if weight.dtype == torch.float32:
+            weight.copy_(((weight.view(torch.int32) + 0x80) & ~0xFF).view(torch.float32))
+
+
 def ship(folder: Path, target: Path, graphs: int, expansions: int) -> Scores:
     """Score a run and write its agent.
 
@@ -128,6 +138,7 @@ def ship(folder: Path, target: Path, graphs: int, expansions: int) -> Scores:
             "the package has no agents of this row", where=str(folder), expected=SHIPPED_ROW, got=config.row
         )
     cost = cost_of(prices)
+    round_weights(trainer.controller)
     agent = Agent(stripped(trainer.controller), {})
     scores = scores_of_agent(agent, cost, graphs, expansions)
     world = foretold(trainer.controller.eval(), trainer.library, cost, config, graphs)
