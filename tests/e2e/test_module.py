@@ -217,3 +217,8 @@ def test_settings_that_no_key_can_hold_are_refused() -> None:
     for wrong in ({"a": torch.float32}, {"a": float("nan")}, {("a",): 1}):
         with pytest.raises(OptionsError, match="executor_options is no JSON"):
             optimise(build(Branches), torch.randn(5, 16), executor_options=wrong)
+
+
+def test_reports_are_those_of_optimised_modules() -> None:
+    with pytest.raises(UnsupportedError, match="made by optimise have reports; got: ReLU"):
+        torchrlopt.reports(torch.nn.ReLU())

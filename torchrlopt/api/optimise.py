@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 import torch
 
@@ -22,6 +22,8 @@ from torchrlopt.report import Report
 from torchrlopt.storage.plan_file import SavedPlan
 from torchrlopt.torch_private.modules import is_compiled_in_place
 
+Model = TypeVar("Model", bound=torch.nn.Module)
+
 _BACKEND = 'torch.compile(function, backend="rlopt")'
 
 _OF_TORCH = ("torchrlopt.torch_private.dynamo",)
@@ -29,12 +31,12 @@ _OURS = ("torchrlopt.compile.backend",)
 
 
 def optimise(
-    model: torch.nn.Module,
+    model: Model,
     example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor | None = None,
     *,
     calibration: Iterable[Any] | None = None,
     **options: Unpack[OptionsDict],
-) -> Optimised:
+) -> Model:
     """Rewrite a model for inference.
 
     Args:
@@ -49,7 +51,8 @@ def optimise(
 
     Returns:
         A module with the same attributes (parameters, submodules, hooks and all others, see `Optimised`),
-        methods and state_dict keys, and a `.report`.
+        methods and state_dict keys, and a `.report`. For type checkers it has the type of the model, in which
+        `report` is not declared: `reports(module)` returns typed ones.
 
     Raises:
         OptionsError: an option is unknown or ill-typed, or there is calibration without a budget or inputs.
@@ -74,7 +77,7 @@ def optimise(
         from torchrlopt.compile.calibration import calibrate  # heavy
 
         calibrate(result, calls)
-    return result
+    return cast(Model, result)
 
 
 def _calls(
@@ -92,11 +95,11 @@ def _calls(
 
 
 def apply_plan(
-    model: torch.nn.Module,
+    model: Model,
     example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor | None,
     path: str | Path,
     **options: Unpack[OptionsDict],
-) -> Optimised:
+) -> Model:
     """Rewrite a model with a plan saved by `report.plan.save(path)`, without a search.
 
     The core checks every step, and the result is checked and timed, as after a search.
@@ -225,14 +228,19 @@ def optimise_onnx(path_in: str | Path, path_out: str | Path, **options: Unpack[O
     return rewrite_file(Path(path_in), Path(path_out), Options.from_dict(options))
 
 
-def reports(module: Optimised | None = None) -> list[Report]:
+def reports(module: torch.nn.Module | None = None) -> list[Report]:
     """Return reports of compiled graphs, oldest first.
 
     Args:
         module: made by `optimise`. Without it, the graphs most recently compiled by
             `torch.compile(..., backend="rlopt")`.
+
+    Raises:
+        UnsupportedError: the module was not made by `optimise`.
     """
     if module is not None:
+        if not isinstance(module, Optimised):
+            raise UnsupportedError("only modules made by optimise have reports", got=type(module).__name__)
         return list(module._torchrlopt_runner.reports)
     from torchrlopt.compile.backend import reports as recent  # heavy
 

@@ -32,7 +32,7 @@ _REPORT, _NUMERICS = "torchrlopt_report.json", "torchrlopt_numerics.txt"
 
 
 def save(
-    optimised: Optimised,
+    optimised: torch.nn.Module,
     path: str | Path,
     example_inputs: Inputs | None = None,
     dynamic_shapes: Any = None,
