@@ -67,6 +67,18 @@ def test_reports_of_one_compiled_graph_say_the_same_of_it() -> None:
         first.executor = "inductor"  # type: ignore[misc]
 
 
+def test_reasons_that_differ_in_numbers_are_one() -> None:
+    texts = ["not faster: gain -0.697, min_gain 0.02", "not faster: gain 0.01, min_gain 0.02", "no operators"]
+    merged = Report.merged([dataclasses.replace(example(), status=Status(fallback_reason=t)) for t in texts])
+    assert merged.fallback_reason == "not faster: gain -0.697, min_gain 0.02 (2 graphs); no operators"
+
+
+def test_a_notebook_shows_the_table_escaped() -> None:
+    shown = dataclasses.replace(example(), status=Status(fallback_reason="<b>because</b>"))._repr_html_()
+    assert "&lt;b&gt;because" in shown
+    assert "<b>" not in shown
+
+
 def test_merged_adds_times_and_keeps_reasons() -> None:
     left_alone = Report(
         Status(fallback_reason="because"),
@@ -77,7 +89,7 @@ def test_merged_adds_times_and_keeps_reasons() -> None:
     )
     merged = Report.merged([example(), left_alone, left_alone])
     assert merged.kept == "rewritten"
-    assert merged.fallback_reason == "because"
+    assert merged.fallback_reason == "because (2 graphs)"
     assert merged.num_graphs == 3
     assert merged.phases_ms == {"capture": 10.0, "plan": 7.0}
     assert merged.measured_before_ms == 6.0

@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -355,6 +357,11 @@ class Report:
             table.add_row(name, text)
         return text_of(table, width=110)
 
+    def _repr_html_(self) -> str:
+        """The same table in a notebook."""
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self.rows())
+        return f"<table>{''.join(rows)}</table>"
+
     def rows(self) -> list[tuple[str, str]]:
         """Names and texts of the printed table, without numbers that were not measured."""
         rows = [("result", self.summary)]
@@ -522,10 +529,9 @@ class Report:
 
 def _merged_status(each: Sequence[Status]) -> Status:
     """Merge the current status of several graphs."""
-    reasons = dict.fromkeys(one.fallback_reason for one in each if one.fallback_reason)
     return Status(
         kept=next((kept for kept in _PRECEDENCE if any(one.kept == kept for one in each)), "original"),
-        fallback_reason="; ".join(reasons) or None,
+        fallback_reason=_merged_reasons([one.fallback_reason for one in each if one.fallback_reason]),
         weight_sets=sum(one.weight_sets for one in each),
         checked_sets=sum(one.checked_sets for one in each),
         precision=_chained(one.precision for one in each),
@@ -534,6 +540,15 @@ def _merged_status(each: Sequence[Status]) -> Status:
         by_size=[text for one in each for text in one.by_size],
         repro=next((one.repro for one in each if one.repro is not None), None),
     )
+
+
+def _merged_reasons(each: Sequence[str]) -> str | None:
+    """Join reasons. Those that differ in their numbers only are one, with its first numbers and its count."""
+    causes: dict[str, list[str]] = {}
+    for reason in each:
+        causes.setdefault(re.sub(r"-?\d+(\.\d+)?", "", reason), []).append(reason)
+    alike = [same[0] + (f" ({len(same)} graphs)" if len(same) > 1 else "") for same in causes.values()]
+    return "; ".join(alike) or None
 
 
 def _share(reports: Sequence[Report]) -> float | None:

@@ -56,8 +56,8 @@ def _measured(
     example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor,
     options: Mapping[str, Any],
 ) -> Report:
-    from torchrlopt.api.optimise import optimise  # heavy
+    from torchrlopt.api.optimise import optimise, reports  # heavy
 
     if not isinstance(model, torch.nn.Module):
         raise UnsupportedError("a function is not measured by parts", expected="a module", got=repr(model))
-    return optimise(model, example_inputs, **{**options, "measure_parts": True}).report
+    return Report.merged(reports(optimise(model, example_inputs, **{**options, "measure_parts": True})))
