@@ -69,9 +69,7 @@ class Checked:
 def require_z3() -> None:
     """Raises UnsupportedError if Z3 is not installed; only proofs need it."""
     if importlib.util.find_spec("z3") is None:
-        raise UnsupportedError(
-            "proofs need Z3, which is not installed", todo="pip install 'torchrlopt[prove]'"
-        )
+        raise UnsupportedError("proofs need Z3, which is not installed", todo="pip install -e '.[prove]'")
 
 
 def check_texts(
