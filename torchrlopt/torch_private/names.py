@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-TRIED = ("2.11.0", "2.13.0")
+TRIED = ("2.11.0", "2.13.0", "2.14.1")
 """Releases of PyTorch in which every name below was found and the tests of models ran. With 2.11.0, that was
-before threads, varying sizes and saved models used some of them: those were found, but not run."""
+before threads, varying sizes and saved models used some of them: those were found, but not run. 2.14.1 was
+its CUDA build, on a CPU."""
 
 _IMPORT = "importing torchrlopt, or what its first use imports, raises ImportError or AttributeError"
 _COMPILE = "a graph that is compiled fails where it is asked for: the original runs, and a warning says why"
