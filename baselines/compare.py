@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -238,12 +238,11 @@ def geometric_mean(values: pd.Series) -> float:
     return float(known.prod() ** (1 / len(known))) if len(known) else float("nan")
 
 
-def table(frame: pd.DataFrame, with_costs: bool = True, with_spread: bool = False) -> pd.DataFrame:
+def table(frame: pd.DataFrame, with_spread: bool = False) -> pd.DataFrame:
     """One row per model and one for the geometric means, as texts; for one batch size and type.
 
     Args:
         frame: rows of the long table.
-        with_costs: show memory and first calls of eager PyTorch, inductor and torchrlopt.
         with_spread: show the quartiles over the rounds.
     """
     ratios = speed_ups(frame)
@@ -259,7 +258,7 @@ def table(frame: pd.DataFrame, with_costs: bool = True, with_spread: bool = Fals
                 " (" + low[peer].map("{:.2f}".format) + " to " + high[peer].map("{:.2f}".format) + ")"
             )
     shown.insert(0, "eager ms", eager_ms.map("{:.1f}".format))
-    if with_costs and not len(gains.columns):
+    if not len(gains.columns):  # memory and first calls of eager PyTorch, inductor and torchrlopt
         labels = [peer for peer in ratios if peer in PEERS[:2] or is_ours(peer)]
         for metric, name, spec in (("peak memory", "peak MB", ".0f"), ("first call", "first call s", ".1f")):
             shown[name] = _costs(frame, metric, labels, spec).reindex(shown.index)
@@ -289,26 +288,6 @@ def tables(frame: pd.DataFrame, **how: bool) -> dict[str, pd.DataFrame]:
         if not of(own, metric="call", peer=BASE).empty:
             found[f"Speed-up over {BASE}, batch {batch:.0f}, {dtype}"] = table(own, **how)
     return found
-
-
-def summary(frames: Mapping[str, pd.DataFrame], columns: Mapping[str, str]) -> pd.DataFrame:
-    """Geometric means with the smallest and the largest speed-up, one row per run.
-
-    Args:
-        frames: rows of the long table, by name of the run.
-        columns: labels of peers, by column title.
-    """
-    rows = []
-    for name, frame in frames.items():
-        ratios = speed_ups(frame)
-        cells = {"": name}
-        for title, peer in columns.items():
-            own = ratios[peer] if peer in ratios else pd.Series(dtype=float)
-            cells[title] = (
-                f"{geometric_mean(own):.2f}x ({own.min():.2f} to {own.max():.2f})" if len(own) else "-"
-            )
-        rows.append(cells)
-    return pd.DataFrame(rows)
 
 
 if __name__ == "__main__":

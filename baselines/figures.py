@@ -20,24 +20,13 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from baselines import calls, compare, kernels, prices, search, split
-from baselines.shared import gap_closed
-from baselines.shared.tables import markdown, of, read
+from baselines import calls, compare, split
+from baselines.shared.tables import markdown, read
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "baselines" / "results"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 _PLACE = re.compile(r"(<!-- figures: (.*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-
-#: Column titles of summaries, and the peers that they show.
-_PEERS = {
-    "inductor": "inductor",
-    "inductor, freezing": "inductor_freezing",
-    "ONNX Runtime": "onnxruntime",
-    "OpenVINO": "openvino",
-    "torchrlopt, `eager`, frozen": "torchrlopt/eager/frozen",
-    "torchrlopt, `auto`, frozen": "torchrlopt/auto/frozen",
-}
 
 
 def main(
@@ -77,46 +66,7 @@ def figure(words: str) -> str:
     kind, *rest = shlex.split(words)
     settings = dict(word.replace("_", " ").split("=") for word in rest if "=" in word)
     paths = [RESULTS / f"{word}.csv" for word in rest if "=" not in word]
-    if kind == "summary":
-        return markdown(summary(paths))
     return markdown(TABLES[kind](read(*paths), **settings))
-
-
-def summary(paths: list[Path]) -> pd.DataFrame:
-    """Geometric means of the speed-up over eager PyTorch, one row per file."""
-    frames = {}
-    for path in paths:
-        frame = read(path)
-        first = frame.iloc[0]
-        threads = "one thread" if first["threads"] == 1 else f"{first['threads']:.0f} threads"
-        machine = first["machine"].partition(", 2 cores")[0]
-        setting = f"{first['dtype']}, batch {first['batch']:.0f}, {threads}"
-        frames[f"{setting}, {machine}, {first['commit']}"] = frame
-    return compare.summary(frames, _PEERS)
-
-
-def _default_options(frame: pd.DataFrame) -> pd.DataFrame:
-    """Speed-up and first call by default and with max-autotune."""
-    ratios = compare.speed_ups(frame)
-    first = of(frame, metric="first call")
-    rows = []
-    for title, peer in (
-        ("default options", "torchrlopt/eager"),
-        ('`mode="max-autotune"`', "torchrlopt/auto"),
-    ):
-        own, seconds = ratios[peer], of(first, peer=peer).value
-        rows.append({
-            "": title,
-            "speed-up over eager PyTorch": (
-                f"{compare.geometric_mean(own):.2f}x ({own.min():.2f} to {own.max():.2f})"
-            ),
-            "first call": f"{seconds.min():.0f} to {seconds.max():.0f} s",
-        })  # fmt: skip
-    return pd.DataFrame(rows)
-
-
-def _without_costs(frame: pd.DataFrame) -> pd.DataFrame:
-    return compare.table(frame, with_costs=False)
 
 
 def _means(frame: pd.DataFrame) -> pd.DataFrame:
@@ -130,38 +80,12 @@ def _means(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["peer", "geometric mean", "least", "most"])
 
 
-def _by_hand(frame: pd.DataFrame) -> pd.DataFrame:
-    """float16 in torchrlopt against the same models converted to float32 by hand, from two runs."""
-    calls_ms = of(frame, metric="call").pivot_table(index="model", columns=["dtype", "peer"], values="value")
-    own = calls_ms["float32", "eager"] / calls_ms["float16", "torchrlopt/eager"]
-    mean = f"{compare.geometric_mean(own):.2f}x"
-    shown = pd.DataFrame({"model": own.index, "over float32 in eager PyTorch": own.map("{:.2f}x".format)})
-    return pd.concat([shown, pd.DataFrame([["**geomean**", f"**{mean}**"]], columns=list(shown))])
-
-
-def _variants(frame: pd.DataFrame) -> pd.DataFrame:
-    return prices.variant_table(frame, by_model=False)
-
-
 TABLES: dict[str, Callable[..., pd.DataFrame]] = {
     "compare": compare.table,
-    "speed-ups": _without_costs,
-    "means": _means,
-    "default-options": _default_options,
-    "by-hand": _by_hand,
-    "first-calls": calls.first_table,
-    "overhead": calls.overhead_table,
     "decode": calls.decode_table,
-    "kernels": kernels.table,
+    "means": _means,
+    "overhead": calls.overhead_table,
     "split": split.table,
-    "variants": _variants,
-    "regions": prices.region_table,
-    "plans": prices.plan_table,
-    "rivals": search.rival_table,
-    "families": search.family_table,
-    "searchers": search.close_table,
-    "library": search.library_table,
-    "gap-closed": gap_closed.table_of,
 }
 
 

@@ -226,24 +226,19 @@ def points(frame: pd.DataFrame) -> pd.DataFrame:
     return own.pivot_table(index=keys, columns="metric", values="value", sort=False)
 
 
-def variant_table(frame: pd.DataFrame, by_model: bool = True) -> pd.DataFrame:
-    """Errors and rank correlations of the predictions, by model and executor or by executor alone."""
+def variant_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Errors and rank correlations of the predictions, by model and executor, and by executor alone."""
     wide = points(frame)
     wide["error"] = (wide.predicted / wide.measured - 1).abs()
     wide["kendall"] = np.nan
     rows = []
     for (executor, model), own in wide.groupby(level=["peer", "model"], sort=False):
         wide.loc[own.index, "kendall"] = stats.kendalltau(own.predicted, own.measured).statistic
-        if by_model:
-            rows.append({"executor": executor, "model": model, **_errors(own), **_correlation(own)})
+        rows.append({"executor": executor, "model": model, **_errors(own), **_correlation(own)})
     for executor, own in wide.groupby(level="peer", sort=False):
         within = wide.kendall[executor].groupby(level="model").first()
         spearman = stats.spearmanr(own.predicted, own.measured).statistic
-        first = (
-            {"executor": executor, "model": f"all {len(within)}"}
-            if by_model
-            else {"executor": f"`{executor}`"}
-        )
+        first = {"executor": executor, "model": f"all {len(within)}"}
         both = {"Spearman, all": f"{spearman:.3f}", "Kendall, median of the models": f"{within.median():.2f}"}
         rows.append({**first, **_errors(own), **both})
     return pd.DataFrame(rows).fillna("")

@@ -355,25 +355,6 @@ def model_table(frame: pd.DataFrame, limit: str | None = None) -> pd.DataFrame:
     return shown.rename_axis("model").reset_index()
 
 
-def close_table(frame: pd.DataFrame, limit: str | None = None) -> pd.DataFrame:
-    """For each searcher the mean gap in %, on how many models it is as good as the best, and where not."""
-    ratios = by_searcher(frame).loc[limit or main_limit(frame)]
-    rows = []
-    for name, own in ratios.iterrows():
-        left = own[own > 1 + CLOSE].sort_values(ascending=False)
-        worst = ", ".join(f"{model} {100 * (ratio - 1):.1f}" for model, ratio in left.head(3).items())
-        rows.append(
-            (
-                name,
-                f"{100 * (np.exp(np.log(own).mean()) - 1):.2f}",
-                f"{len(own) - len(left)} of {len(own)}",
-                worst,
-            )
-        )
-    columns = ("searcher", "mean, %", f"within {100 * CLOSE:g} %", "furthest above, %")
-    return pd.DataFrame(rows, columns=list(columns))
-
-
 def curves(frame: pd.DataFrame) -> pd.DataFrame:
     """The mean gap in % of each searcher (columns) over the wall times."""
     gaps = 100 * geometric_gap(by_searcher(frame)).unstack("peer")
