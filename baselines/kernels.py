@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 import typer
+from torch import nn
 
 from baselines.peers.case import DTYPES
 from baselines.shared import terminal
@@ -27,6 +28,7 @@ from torchrlopt.executors.eager.kernels import cudnn, indirect, linear, packing,
 from torchrlopt.executors.eager.kernels.cublas import linear_activation
 from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
 from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
+from torchrlopt.ops.recurrent import CELLS
 
 #: Channels in and out, height and width, kernel, stride, groups.
 CONVOLUTIONS: dict[str, tuple[int, int, int, int, int, int]] = {
@@ -97,6 +99,8 @@ ATTENTIONS: dict[str, tuple[int, int, int, bool]] = {
     "attention, 6 heads, 197 x 64": (6, 197, 64, False),
     "attention, 12 heads, 512 x 64, causal": (12, 512, 64, True),
 }
+#: Steps, batch and width of recurrent layers.
+RECURRENT = [(100, batch, width) for batch in (1, 16) for width in (64, 256, 512)]
 #: On CUDA; rows, features in and out that are not multiples of 8.
 HEADS: dict[str, tuple[int, int, int]] = {
     f"{rows} x {inside} x {words}": (rows, inside, words)
@@ -215,6 +219,8 @@ def cases() -> Cases:
     for what, given in ATTENTIONS.items():
         if _C.kernel_takes_attention(given[1], given[1], given[2], given[2], dtype_name()):
             yield what, attend(*given)
+    for cell, (steps, batch, hidden) in itertools.product(CELLS, RECURRENT):
+        yield f"{cell}, {steps} steps, {batch} x {hidden}", recurrent(cell, steps, batch, hidden)
 
 
 def method_cases() -> Cases:
@@ -336,6 +342,18 @@ def attend(heads: int, length: int, size: int, is_causal: bool) -> dict[str, Cal
     return {
         "ATen": lambda: F.scaled_dot_product_attention(q, k, v, is_causal=is_causal),
         "ours": lambda: indirect.attention(q, k, v, None, is_causal, scale, is_by_heads=False),
+    }
+
+
+def recurrent(cell: str, steps: int, batch: int, hidden: int) -> dict[str, Call]:
+    """One layer in one direction, with as many inputs as states."""
+    kind = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN}.get(cell)
+    layer = kind(hidden, hidden) if kind is not None else nn.RNN(hidden, hidden, nonlinearity="relu")
+    x, number = torch.randn(steps, batch, hidden), list(CELLS).index(cell)
+    packed = indirect.pack_recurrent([weight.detach() for weight in layer._flat_weights], number, 1)
+    return {
+        "ATen": _bind(layer.eval(), x),
+        "ours": _bind(indirect.recurrent, x, packed, None, None, number, hidden, 1),
     }
 
 

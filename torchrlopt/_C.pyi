@@ -229,6 +229,7 @@ def kernel_method(
     num_threads: int,
     dtype: str = "float32",
 ) -> int: ...
+def kernel_recurrent_size(cell: int, inputs: int, hidden: int, directions: int) -> int: ...
 def kernel_has_matrix_unit() -> bool: ...
 def kernel_has_int8(dtype: str = "float32") -> bool: ...
 
@@ -281,6 +282,24 @@ class ImageKernels:
         scale: float,
         is_by_heads: bool,
     ) -> torch.Tensor | None: ...
+    def pack_recurrent(
+        self,
+        weights: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]],
+        cell: int,
+        inputs: int,
+        hidden: int,
+        packed: torch.Tensor,
+    ) -> None: ...
+    def recurrent(
+        self,
+        x: torch.Tensor,
+        packed: torch.Tensor,
+        first_h: torch.Tensor | None,
+        first_c: torch.Tensor | None,
+        cell: int,
+        hidden: int,
+        directions: int,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None: ...
     def shuffle(self, x: torch.Tensor, groups: int) -> torch.Tensor | None: ...
     def is_finite(self, x: torch.Tensor) -> bool | None: ...
     def linear(

@@ -1,4 +1,5 @@
 // Convolutions, products and pools of csrc/kernels on tensors: calls take tensor objects and return one.
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -6,6 +7,7 @@
 #include "bindings/numbers.h"
 #include "bindings/plain_tensors.h"
 #include "kernels/attention.h"
+#include "kernels/recurrent.h"
 
 namespace rlopt {
 
@@ -138,6 +140,77 @@ py::object attend(const PlainTensors& tensors, const py::object& q, const py::ob
   return result;
 }
 
+/// The weights of a layer, as a list of [of inputs, of state, input bias, state bias] per direction; biases
+/// may be None.
+std::vector<kernels::RecurrentWeights> recurrent_weights(const PlainTensors& tensors,
+                                                         const kernels::RecurrentLayout& layout,
+                                                         const py::list& weights) {
+  const auto rows = static_cast<size_t>(kernels::num_gates(layout.cell) * layout.hidden);
+  if (weights.size() != static_cast<size_t>(layout.directions))
+    throw py::value_error("a recurrent layer has weights for each direction");
+  std::vector<kernels::RecurrentWeights> found;
+  for (const py::handle& each : weights) {
+    const auto of = each.cast<std::array<py::object, 4>>();
+    const auto bias = [&](const py::object& b) {
+      return b.is_none() ? nullptr : tensors.floats(b.ptr(), rows);
+    };
+    found.push_back({tensors.floats(of[0].ptr(), rows * static_cast<size_t>(layout.inputs)),
+                     tensors.floats(of[1].ptr(), rows * static_cast<size_t>(layout.hidden)), bias(of[2]),
+                     bias(of[3])});
+  }
+  return found;
+}
+
+kernels::Cell cell_of(int64_t number) {
+  if (number < 0 || number > static_cast<int64_t>(kernels::Cell::kRelu))
+    throw py::value_error("there is no such recurrent cell");
+  return static_cast<kernels::Cell>(number);
+}
+
+/// The state of a layer, or null for none.
+const float* state_of(const PlainTensors& tensors, const py::object& state, const kernels::Recurrent& given) {
+  if (state.is_none()) return nullptr;
+  return tensors.floats(state.ptr(),
+                        static_cast<size_t>(given.layout.directions * given.batch * given.layout.hidden));
+}
+
+/// A new contiguous tensor of these sizes.
+py::object make(const PlainTensors& tensors, std::initializer_list<int64_t> sizes, float*& data) {
+  char* raw = nullptr;
+  py::object made = tensors.make(kernels::contiguous(sizes), raw);
+  data = reinterpret_cast<float*>(raw);  // NOLINT: what it is
+  return made;
+}
+
+/// None if the input is empty or its numbers are not adjacent, or it is not a plain tensor.
+py::object recur(const PlainTensors& tensors, const py::object& x, const py::object& packed,
+                 const py::object& first_h, const py::object& first_c, int64_t cell, int64_t hidden,
+                 int64_t directions) {
+  const std::optional<View> in = tensors.view(x.ptr());
+  if (!in || tensors.element() != kernels::Element::kFloat32 || in->shape.rank != 3 || in->shape.is_empty() ||
+      (in->shape.strides[2] != 1 && in->shape.sizes[2] != 1))
+    return py::none();
+  kernels::Recurrent given{};
+  given.layout = {cell_of(cell), in->shape.sizes[2], hidden, directions};
+  given.steps = in->shape.sizes[0], given.batch = in->shape.sizes[1];
+  given.x = reinterpret_cast<const float*>(in->data);  // NOLINT: what it is
+  given.x_of_step = in->shape.strides[0], given.x_of_batch = in->shape.strides[1];
+  given.packed = tensors.floats(packed.ptr(), kernels::packed_size(given.layout));
+  given.first_h = state_of(tensors, first_h, given), given.first_c = state_of(tensors, first_c, given);
+  py::object y = make(tensors, {given.steps, given.batch, directions * hidden}, given.y);
+  py::object h = make(tensors, {directions, given.batch, hidden}, given.h);
+  const bool has_cells = given.layout.cell == kernels::Cell::kLstm;
+  py::object c = has_cells ? make(tensors, {directions, given.batch, hidden}, given.c)
+                           : make(tensors, {0}, given.c);
+  if (!has_cells) given.c = given.h;
+  {
+    const int num_threads = tensors.num_threads();
+    const py::gil_scoped_release release;
+    kernels::run(given, num_threads);
+  }
+  return py::make_tuple(y, h, c);
+}
+
 /// None if the tensor has gaps, or is not a plain one.
 py::object is_finite(const PlainTensors& tensors, const py::object& x) {
   const std::optional<View> in = tensors.view(x.ptr());
@@ -174,6 +247,13 @@ void bind_kernels(py::module_& m) {
         py::arg("width"), py::arg("numbers"), py::arg("num_threads"), py::arg("dtype") = "float32",
         "How a convolution of an image of these sizes takes the least time: 0 by sums of products, 1 in a "
         "matrix unit, 2 and 4 by tiles with so many outputs along their sides.");
+  m.def(
+      "kernel_recurrent_size",
+      [](int64_t cell, int64_t inputs, int64_t hidden, int64_t directions) {
+        return kernels::packed_size(kernels::RecurrentLayout{cell_of(cell), inputs, hidden, directions});
+      },
+      py::arg("cell"), py::arg("inputs"), py::arg("hidden"), py::arg("directions"),
+      "Number of floats of the packed weights of a recurrent layer; ValueError for sizes without a kernel.");
   m.def("kernel_has_matrix_unit", &kernels::has_matrix_unit, "Whether there are kernels for a matrix unit.");
   m.def(
       "kernel_has_int8", [](const std::string& dtype) { return kernels::has_int8(element_of(dtype)); },
@@ -240,6 +320,24 @@ void bind_kernels(py::module_& m) {
           "shuffle", &shuffle, py::arg("x"), py::arg("groups"),
           "The channels in turns, one of each group, in channels_last; None where x does not lie so or is no "
           "plain tensor.")
+      .def(
+          "pack_recurrent",
+          [](const PlainTensors& tensors, const py::list& weights, int64_t cell, int64_t inputs,
+             int64_t hidden, const py::object& packed) {
+            const kernels::RecurrentLayout layout{cell_of(cell), inputs, hidden,
+                                                  static_cast<int64_t>(weights.size())};
+            float* const to = tensors.floats(packed.ptr(), kernels::packed_size(layout));
+            const std::vector<kernels::RecurrentWeights> given = recurrent_weights(tensors, layout, weights);
+            const py::gil_scoped_release release;
+            kernels::pack(given.data(), layout, to);
+          },
+          py::arg("weights"), py::arg("cell"), py::arg("inputs"), py::arg("hidden"), py::arg("packed"),
+          "Write the packed form of contiguous weights and biases, a list of four for each direction.")
+      .def("recurrent", &recur, py::arg("x"), py::arg("packed"), py::arg("first_h"), py::arg("first_c"),
+           py::arg("cell"), py::arg("hidden"), py::arg("directions"),
+           "Results, last states and last cells of a layer for x [steps, batch, number]; None where x is "
+           "empty, has "
+           "gaps between its numbers or is no plain tensor.")
       .def("is_finite", &is_finite, py::arg("x"),
            "Whether no element is infinite or NaN, in this thread; None where x has gaps or is no plain "
            "tensor.")

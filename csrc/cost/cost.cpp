@@ -20,6 +20,15 @@ Ints cut_axes(const Node& node) {
   return {};
 }
 
+/// Whether the core does not know an operator that is one of ONNX's recurrent layers, of [steps, batch,
+/// number].
+bool is_recurrent(const Graph& graph, const Node& node) {
+  const std::string& name = node.attr_string("op");
+  const auto is = [&](const char* kind) { return name.rfind(kind, 0) == 0; };
+  if (!is("ai.onnx::LSTM#") && !is("ai.onnx::GRU#") && !is("ai.onnx::RNN#")) return false;
+  return node.inputs.size() > 2 && graph.type(node.inputs[0]).rank() == 3;
+}
+
 }  // namespace
 
 double CostModel::outer_extent(const Dims& dims, int64_t axis) const {
@@ -149,6 +158,17 @@ NodeMetrics CostModel::analytic(const Graph& graph, NodeId id) const {
       arithmetic_us = cost.flops / (device_.flops_per_us * device_.attention_factor);
       break;
     }
+    case CostClass::Opaque:
+      if (is_recurrent(graph, node)) {
+        // Each step waits for the one before and reads the weights of the state again.
+        const Dims& x = graph.type(node.inputs[0]).dims;
+        const TensorType& state = graph.type(node.inputs[2]);
+        const double steps = sizes_.extent(x[0]), batch = sizes_.extent(x[1]);
+        const double weights = sizes_.elements(graph.type(node.inputs[1])) + sizes_.elements(state);
+        cost.flops = 2 * steps * batch * weights;
+        arithmetic_us = std::max(cost.flops / device_.flops_per_us, steps * stream_us(sizes_.bytes(state)));
+      }
+      break;
     case CostClass::Transcendental:
       cost.flops = 10 * elements;
       arithmetic_us = device_.transcendental_factor * stream_us(cost.bytes);

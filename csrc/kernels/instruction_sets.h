@@ -14,6 +14,7 @@
 
 #include "kernels/bf16x3.h"
 #include "kernels/int8.h"
+#include "kernels/openmp.h"
 #include "kernels/winograd.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)

@@ -7,6 +7,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/convolution.h"
+#include "kernels/recurrent.h"
 
 namespace rlopt::kernels {
 
@@ -107,6 +108,7 @@ struct Kernels {
   /// Null with AVX2, where ATen's is as fast.
   void (*attention)(const Attention&, const AttentionUnits&, std::atomic<int64_t>& next, float* scratch);
   bool (*is_finite)(const float* from, int64_t count);
+  void (*recurrent)(const Recurrent&, int thread, int num_threads, float* scratch);  // null but for float32
 };
 
 /// The limit that TORCHRLOPT_INSTRUCTIONS sets; empty if it sets none. Throws std::invalid_argument for an

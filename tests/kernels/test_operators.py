@@ -131,6 +131,25 @@ CASES = {
         ours.attention.default,
         lambda dtype: (*(rand(1, 4, 70, 16, seed=n).to(dtype) for n in range(3)), None, True, 0.3, False),
     ),
+    # These are for float32 only.
+    "pack_recurrent": Case(
+        ours.pack_recurrent.default,
+        lambda dtype: ([rand(36, 5), rand(36, 9), rand(36), rand(36)] * 2, 0, 2),
+    ),
+    "recurrent_layer": Case(
+        ours.recurrent_layer.default,
+        lambda dtype: (
+            *(rand(4, 3, 5), indirect.pack_recurrent([rand(27, 5), rand(27, 9)], 1, 1), None, None),
+            *(1, 9, 1),
+        ),
+    ),
+    "recurrent_layer in two directions": Case(
+        ours.recurrent_layer.default,
+        lambda dtype: (
+            *(rand(3, 4, 5).transpose(0, 1), indirect.pack_recurrent([rand(36, 5), rand(36, 9)] * 2, 0, 2)),
+            *(rand(2, 3, 9), rand(2, 3, 9), 0, 9, 2),
+        ),
+    ),
     "pack": Case(ours.pack.default, lambda dtype: (weight(24, 16, 3, 3).to(dtype), None, 1, 0, dtype)),
     "pack of a product": Case(
         ours.pack.default, lambda dtype: (rand(24, 16).to(dtype), rand(24).to(dtype), 1, 0, dtype)

@@ -18,7 +18,7 @@ from torchrlopt.torch_private.operators import OpOverload
 
 _KERNELS = (
     indirect.convolve, indirect.pool, indirect.linear, indirect.shuffle, indirect.attention,
-    indirect.room_for, indirect.fill, indirect.joined, strides.reorder, strides.restride,
+    indirect.recurrent, indirect.room_for, indirect.fill, indirect.joined, strides.reorder, strides.restride,
 )  # fmt: skip
 _NUMBERS = (
     operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg,

@@ -59,6 +59,7 @@ NAMES = {
             "_reorder_linear_weight",
         )
     ),
+    "torchrlopt": frozenset({"recurrent"}),
 }
 """The names by namespace; elementwise operators also in their in-place forms."""
 

@@ -16,6 +16,7 @@ from torchrlopt.ops import (  # noqa: F401  # imported to fill the tables
     normalisation,
     pool,
     quantise,
+    recurrent,
     reduce,
     resize,
     shape,

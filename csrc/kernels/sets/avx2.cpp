@@ -22,6 +22,7 @@ constexpr int64_t kWidestPanel = 2;
 #include "kernels/pool.inc"
 #include "kernels/pointwise.inc"
 #include "kernels/shuffle.inc"
+#include "kernels/recurrent.inc"
 #include "kernels/table.inc"
 // clang-format on
 }  // namespace avx2
@@ -30,7 +31,7 @@ constexpr int64_t kWidestPanel = 2;
 
 namespace rlopt::kernels {
 
-constinit const Kernels kAvx2 = avx2::table_of("avx2", nullptr);
+constinit const Kernels kAvx2 = avx2::table_of("avx2", avx2::recurrent, nullptr);
 
 static_assert(avx2::kVector == kLeastChannels, "a kernel computes a whole vector");
 

@@ -26,6 +26,7 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/pool.inc"
 #include "kernels/pointwise.inc"
 #include "kernels/shuffle.inc"
+#include "kernels/recurrent.inc"
 #include "kernels/attention.inc"
 #include "kernels/int8.inc"
 #include "kernels/table.inc"
@@ -40,12 +41,12 @@ constexpr int64_t kWidestPanel = 4;
 
 namespace rlopt::kernels {
 
-constinit const Kernels kAvx512 = avx512::table_of("avx512", avx512::attention, avx512::int8_convolution);
+constinit const Kernels kAvx512 = avx512::table_of("avx512", avx512::recurrent, avx512::attention, avx512::int8_convolution);
 #if RLOPT_HAS_AMX
 constinit const Kernels kAmx =
-    avx512::table_of("amx", avx512::attention, avx512::int8_convolution, avx512::bf16x3_in_unit);
+    avx512::table_of("amx", avx512::recurrent, avx512::attention, avx512::int8_convolution, avx512::bf16x3_in_unit);
 constinit const Kernels kAmxInSoftware = avx512::table_of(
-    "amx-in-software", avx512::attention, avx512::int8_convolution, avx512::bf16x3_in_software);
+    "amx-in-software", avx512::recurrent, avx512::attention, avx512::int8_convolution, avx512::bf16x3_in_software);
 #endif
 
 }  // namespace rlopt::kernels

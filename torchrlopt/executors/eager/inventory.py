@@ -13,6 +13,7 @@ from torchrlopt.executors.eager.kernels import cudnn, indirect, packing, pixels
 from torchrlopt.executors.eager.kernels.cublas import linear_activation
 from torchrlopt.executors.eager.kernels.library import direct_form
 from torchrlopt.executors.lowering.strides import reorder, restride
+from torchrlopt.ops.recurrent import CELLS
 from torchrlopt.torch_private.operators import OpOverload, schema_of
 
 _PLAIN = {
@@ -109,6 +110,8 @@ def _packed(node: fx.Node) -> str | None:
         parts = ["convolution", node.args[7]]
     elif node.target == packing.CONVOLUTION_ADD:
         parts = ["convolution", "sum", node.args[10]]
+    elif target is indirect.recurrent:
+        return tuple(CELLS)[args[4]]
     elif target is indirect.linear:
         parts = [f"linear{_way(node)}", indirect.activation_in(node)]
     elif target is indirect.convolve:

@@ -30,6 +30,7 @@ from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite
 from torchrlopt.executors.eager.kernels.images import select_image_kernels
 from torchrlopt.executors.eager.kernels.linear import select_linears
 from torchrlopt.executors.eager.kernels.pixels import select_pixel_kernels
+from torchrlopt.executors.eager.kernels.recurrent import select_recurrent
 from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixels
 from torchrlopt.executors.eager.layout import propagate
 from torchrlopt.executors.eager.sequences import with_sequences
@@ -239,6 +240,10 @@ def _use_attention(program: Program) -> None:
     select_attentions(program.graph)
 
 
+def _pack_recurrent(program: Program) -> None:
+    select_recurrent(program.graph, static_nodes(program.graph, program.static))
+
+
 def _pack_convolutions(program: Program) -> None:
     """Pack convolutions, but only if the strides to restore afterwards are known."""
     graph = program.graph
@@ -358,6 +363,7 @@ PASSES = checked_order(
             selects=True,
         ),
         Pass(_use_attention, _GRAPH | Fact.NO_COPIES | Fact.STRIDES, selects=True),
+        Pass(_pack_recurrent, _GRAPH | Fact.STRIDES, selects=True),
         # A packed convolution writes channels_last whatever the original wrote.
         Pass(
             _pack_convolutions,

@@ -42,6 +42,9 @@ EPILOGUES = (
 """oneDNN's names, in the order of `Activation` in csrc/kernels/convolution.h."""
 
 
+LSTM = 0
+"""Its number among `ops.recurrent.CELLS`, which have the order of `Cell` in csrc/kernels/recurrent.h."""
+
 # Position of the method among the numbers of `convolve`, and of the activation from the end of those of both.
 _METHOD, _ACTIVATION = 12, -5
 
@@ -300,6 +303,61 @@ def attention(
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
     result = functional.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale)
     return result.contiguous() if is_by_heads else result.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def pack_recurrent(weights: Sequence[torch.Tensor], cell: int, directions: int) -> torch.Tensor:
+    """Pack weights and biases of a recurrent layer into the layout that the kernel reads.
+
+    Args:
+        weights: of each direction those of inputs [gates * hidden, inputs] and of states [gates * hidden,
+            hidden], and both biases if there are any; as PyTorch orders them.
+        cell: index in `ops.recurrent.CELLS`.
+        directions: 1 or 2.
+    """
+    count = len(weights) // directions
+    plain = [_plain(each).float().contiguous() for each in weights]
+    parts = [tuple(plain[at : at + count]) for at in range(0, len(plain), count)]
+    inputs, hidden = plain[0].shape[1], plain[1].shape[1]
+    packed = torch.empty(_C.kernel_recurrent_size(cell, inputs, hidden, directions), device="cpu")
+    given = [part if count == 4 else (*part, None, None) for part in parts]
+    present(torch.float32).pack_recurrent(given, cell, inputs, hidden, packed)  # type: ignore[arg-type]
+    return packed
+
+
+def recurrent(
+    x: torch.Tensor,
+    packed: torch.Tensor,
+    first_h: torch.Tensor | None,
+    first_c: torch.Tensor | None,
+    cell: int,
+    hidden: int,
+    directions: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A recurrent layer.
+
+    Args:
+        x: [steps, batch, inputs], float32; fastest if the numbers of a row are adjacent in memory.
+        packed: result of `pack_recurrent`.
+        first_h: [directions, batch, hidden]; None for zeros.
+        first_c: likewise, of an LSTM.
+        cell: as it was packed.
+        hidden: likewise.
+        directions: likewise.
+
+    Returns:
+        Results [steps, batch, directions * hidden], the last states [directions, batch, hidden], and the last
+        cells, which are empty without an LSTM.
+    """
+    ours = present(x.dtype)
+    states = [None if each is None else _plain(each).contiguous() for each in (first_h, first_c)]
+    result = recorded("recurrent", ours.recurrent, _plain(x), packed, *states, cell, hidden, directions)
+    if result is None:
+        x = _plain(x).contiguous()
+        result = recorded("recurrent", ours.recurrent, x, packed, *states, cell, hidden, directions)
+    if result is None:
+        raise LoweringError("a kernel cannot read its operand", got=f"{type(x).__name__} {tuple(x.shape)}")
+    made: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = result
+    return made
 
 
 def room_for(sizes: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:

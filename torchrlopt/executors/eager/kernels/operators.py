@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.library import DirectForm, define
 from torchrlopt.executors.lowering.fx_values import arguments
@@ -125,6 +126,24 @@ def _fake_pack_norm(weight: Any, bias: Any, mean: torch.Tensor, var: Any, *rest:
     return _fake_pack(mean.view(-1, 1, 1, 1), bias, mean.shape[0], indirect.SUMS, rest[1])
 
 
+def _fake_pack_recurrent(weights: Sequence[torch.Tensor], cell: int, directions: int) -> torch.Tensor:
+    inputs, hidden = weights[0].shape[1], weights[1].shape[1]
+    return weights[0].new_empty(_C.kernel_recurrent_size(cell, inputs, hidden, directions))
+
+
+def _fake_recurrent(
+    x: torch.Tensor, packed: Any, first_h: Any, first_c: Any, cell: int, hidden: int, directions: int
+) -> tuple[torch.Tensor, ...]:
+    steps, batch, _ = x.shape
+    sizes = (directions, batch, hidden)
+    has_cells = cell == indirect.LSTM
+    return (
+        x.new_empty(steps, batch, directions * hidden),
+        x.new_empty(sizes),
+        x.new_empty(sizes if has_cells else 0),
+    )
+
+
 def _fake_conv(x: torch.Tensor, packed: Any, summand: Any, numbers: Sequence[Any], *room: Any) -> Any:
     height, width = _sides(x, numbers)
     return room[0] if room else _image(x, numbers[0], height, width, indirect.result_dtype(x, numbers))
@@ -145,6 +164,8 @@ FAKES: dict[Any, Callable[..., Any]] = {
     indirect.attention: _fake_attention,
     indirect.pack: _fake_pack,
     indirect.pack_norm: _fake_pack_norm,
+    indirect.pack_recurrent: _fake_pack_recurrent,
+    indirect.recurrent: _fake_recurrent,
     indirect.room_for: indirect.room_for,
     indirect.fill: lambda x, room, first_channel: room,
 }
@@ -192,6 +213,17 @@ PACK_NORM = define(
     lambda *args: (indirect.pack_norm, args),
     FAKES,
 )
+PACK_RECURRENT = define(
+    "pack_recurrent(Tensor[] weights, int cell, int directions) -> Tensor",
+    lambda *args: (indirect.pack_recurrent, args),
+    FAKES,
+)
+RECURRENT_LAYER = define(
+    "recurrent_layer(Tensor x, Tensor packed, Tensor? first_h, Tensor? first_c, int cell, int hidden,"
+    " int directions) -> (Tensor, Tensor, Tensor)",
+    lambda *args: (indirect.recurrent, args),
+    FAKES,
+)
 
 # Images whose channels are written by several calls, in place of a `cat`. The writers return nothing, because
 # PyTorch does not functionalise operators that return the tensor they mutate.
@@ -215,7 +247,7 @@ POOLS = frozenset({POOL, POOL_INTO})
 KERNELS = CONVOLUTIONS | POOLS | {LINEAR, SHUFFLE}
 """The kernels that can be part of a sequence."""
 
-PACKING = frozenset({PACK, PACK_NORM})
+PACKING = frozenset({PACK, PACK_NORM, PACK_RECURRENT})
 WRITERS = frozenset({CONV_INTO, POOL_INTO, COPY_INTO})
 
 
