@@ -5,12 +5,13 @@ It chooses between the compiled code and the original, and holds the reports.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
 import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -504,6 +505,7 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
         return original.forward(*args, **kwargs)
 
     from torchrlopt.capture.trace import isolated  # heavy
+    from torchrlopt.capture.whole import recurrent_modules  # heavy
     from torchrlopt.torch_private.dynamo import compiled, forget_backend, varying_sizes  # heavy
 
     own = isolated(forward)
@@ -517,14 +519,16 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
         assert runner is not None, "it is calling"
         return [not is_skipped for is_skipped in runner.skipped_guards(guards, name)]
 
-    def admission(frame: types.CodeType) -> AbstractContextManager[bool]:
+    @contextlib.contextmanager
+    def admission(frame: types.CodeType) -> Iterator[bool]:
         runner = living()
         assert runner is not None, "it is calling"
         if frame is code() and not runner._gate.is_mine:
             raise NotCompiled
         # Where a graph has ended, the call cannot begin again: if another thread compiles, its next part runs
         # as it is.
-        return runner._gate.entered()
+        with runner._gate.entered() as is_admitted, recurrent_modules():
+            yield is_admitted
 
     call, let_sizes_vary = compiled(own, rlopt, kept, admission), varying_sizes(_ARGUMENTS)
 

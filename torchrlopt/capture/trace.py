@@ -24,7 +24,7 @@ from torchrlopt.capture.effects import effect_before_tracing
 from torchrlopt.capture.real_strides import correct_output_strides
 from torchrlopt.capture.sharing import with_bases
 from torchrlopt.capture.sources import input_names
-from torchrlopt.capture.whole import whole_operators
+from torchrlopt.capture.whole import recurrent_modules, whole_operators
 from torchrlopt.errors import RlOptError, UnsupportedError
 from torchrlopt.torch_private.dynamo import BackendCompilerFailed, forget_backend, forget_code
 
@@ -180,7 +180,7 @@ def visit(
         return gm.forward
 
     try:
-        with torch.no_grad():
+        with torch.no_grad(), recurrent_modules():
             call(torch.compile(isolated(model), backend=backend), example_inputs)
     finally:
         forget_backend(backend)

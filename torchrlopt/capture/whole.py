@@ -4,7 +4,8 @@ torch registers Python kernels that decompose interpolation into index arithmeti
 backend sees it, and two activations into comparisons, which is many times slower than the operator itself.
 Inside `whole_operators()` those kernels are removed. `F.interpolate` calls overloads that take sizes or
 factors; without the Python kernels only C++ ones would be left, which take no symbolic sizes, so ours replace
-them.
+them. Recurrent layers, which would be traced step by step, are calls of `torchrlopt::recurrent`
+(`ops/recurrent.py`); Dynamo leaves out the modules altogether, except inside `recurrent_modules()`.
 
 `torch.roll` of a channels_last tensor stays channels_last (on the CPU it is a concatenation), while a trace
 assumes a contiguous result: the views that it then makes fail, or read other elements. A BatchNorm of a
@@ -22,6 +23,8 @@ from typing import Any
 
 import torch
 
+from torchrlopt.ops.recurrent import CELLS, RECURRENT
+from torchrlopt.torch_private.dynamo import recurrent_modules_allowed
 from torchrlopt.torch_private.operators import (
     TRACED_KEYS,
     OpOverload,
@@ -84,7 +87,7 @@ def rearranged(inputs: Sequence[Any]) -> dict[Any, Callable[..., Any]]:
 # The kernel table is global to the process; traces of several threads may overlap.
 _lock = threading.Lock()
 _num_inside = 0
-_saved: dict[OpOverload, dict[object, object]] = {}
+_saved: dict[OpOverload, dict[Any, Callable[..., Any]]] = {}
 
 
 @contextlib.contextmanager
@@ -104,6 +107,13 @@ def whole_operators() -> Iterator[None]:
                 _restore()
 
 
+@contextlib.contextmanager
+def recurrent_modules() -> Iterator[None]:
+    """Context in which Dynamo traces `nn.LSTM`, `nn.GRU` and `nn.RNN`, each as one call."""
+    with recurrent_modules_allowed(), whole_operators():
+        yield
+
+
 def _by_size(whole: OpOverload) -> Callable[..., torch.Tensor]:
     """Implement an overload that takes sizes or factors, by calling the one that takes both separately."""
 
@@ -116,6 +126,32 @@ def _by_size(whole: OpOverload) -> Callable[..., torch.Tensor]:
         return whole(x, sizes, *flags, *scales)  # type: ignore[no-any-return]
 
     return resized
+
+
+def _recurrent(cell: str, steps: Callable[..., Any]) -> Callable[..., Any]:
+    """Implement PyTorch's operator of a cell by ours; by its steps for gradients and dropout."""
+
+    def layers(
+        x: torch.Tensor,
+        states: Any,
+        weights: Sequence[torch.Tensor],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> Any:
+        given = list(states) if cell == "lstm" else [states]
+        has_gradients = torch.is_grad_enabled() and any(each.requires_grad for each in (x, *given, *weights))
+        if has_gradients or (train and dropout):
+            return steps(
+                x, states, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first
+            )
+        made = RECURRENT(x, given, weights, cell, has_biases, num_layers, bidirectional, batch_first)
+        return made if cell == "lstm" else made[:2]
+
+    return layers
 
 
 def _overloads() -> Iterator[OpOverload]:
@@ -136,12 +172,17 @@ def _remove() -> None:
             kernel = _by_size(operation.overloadpacket.default)
             python_kernels(operation).update(dict.fromkeys(TRACED_KEYS, kernel))
         forget_dispatch(operation)
+    for cell, operation in CELLS.items():
+        kernels = python_kernels(operation)
+        _saved[operation] = {key: kernels[key] for key in TRACED_KEYS if key in kernels}
+        kernels.update({key: _recurrent(cell, steps) for key, steps in _saved[operation].items()})
+        forget_dispatch(operation)
 
 
 def _restore() -> None:
     for operation, kernels in _saved.items():
         for key in TRACED_KEYS:
             python_kernels(operation).pop(key, None)
-        python_kernels(operation).update(kernels)  # type: ignore[arg-type]  # what _remove took out of it
+        python_kernels(operation).update(kernels)
         forget_dispatch(operation)
     _saved.clear()

@@ -31,6 +31,7 @@ from torchrlopt.executors.weights.overflow import refuse_overflows
 from torchrlopt.executors.weights.split_fx import Split, split_prologue
 from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.generated_code import checked
+from torchrlopt.ops.recurrent import use_pytorchs
 from torchrlopt.options import Options
 from torchrlopt.report import Journal, PrecisionRecord
 from torchrlopt.torch_private.tensors import FakeTensor
@@ -60,6 +61,8 @@ def rewritten_program(
     job, model = planned_again(traced, options, plans, journal)
     with journal.phase("lower"):
         module = lower_captured(model, job.captured)
+        use_pytorchs(module.graph)
+        module.recompile()
         module, record = lowered_as(module, job.captured.static_inputs, precision)
         if options.numerics == "real":
             compute_in_float64(module, job.captured.static_inputs)

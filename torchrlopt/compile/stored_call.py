@@ -20,6 +20,7 @@ from torchrlopt.artefact.file import Tensors
 from torchrlopt.artefact.graph import StoredGraph
 from torchrlopt.capture import aot
 from torchrlopt.capture.trace import Traced, isolated, refuse_training, trace
+from torchrlopt.capture.whole import recurrent_modules
 from torchrlopt.compile.contestant import planned_again
 from torchrlopt.compile.recorded_calls import check_saved, lowered_as
 from torchrlopt.errors import CaptureError, RlOptError, UnsupportedError
@@ -148,7 +149,7 @@ def _traced(
         return trace(gm, examples, answer, refuse)
 
     try:
-        with torch.no_grad():
+        with torch.no_grad(), recurrent_modules():
             result = torch.compile(own, backend=backend, dynamic=False)(*args, **kwargs)
     except BackendCompilerFailed as error:
         if isinstance(error.inner_exception, RlOptError):

@@ -131,6 +131,7 @@ def _recurrent(
     batch_first: bool,
 ) -> list[ir.Value | None]:
     require(value_dtype(x) in (torch.float32, torch.float64, torch.float16), f"{cell} in {value_dtype(x)}")
+    require(value_dims(states[0]) == value_dims(states[-1]), "an LSTM with projections")
     hidden, directions = static_int(value_dims(states[0])[2]), 2 if bidirectional else 1
     if batch_first:
         x = _swapped(g, x)

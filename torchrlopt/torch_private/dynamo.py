@@ -112,6 +112,12 @@ def weights_as_attributes() -> AbstractContextManager[Any]:
     return patch
 
 
+def recurrent_modules_allowed() -> AbstractContextManager[Any]:
+    """Context manager in which Dynamo traces modules of recurrent layers."""
+    patch: AbstractContextManager[Any] = torch._dynamo.config.patch(allow_rnn=True)
+    return patch
+
+
 def varying_sizes(sources: str) -> Callable[[], Callable[[], None]]:
     """Return a function after which inputs may have any size where code of this thread is compiled.
 

@@ -12,7 +12,7 @@ from torch import fx
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.operators import PACK_RECURRENT, RECURRENT_LAYER
-from torchrlopt.executors.lowering.fx_values import ORIGIN, arguments, static_shape, tensor_of
+from torchrlopt.executors.lowering.fx_values import ORIGIN, arguments, shape_key, static_shape, tensor_of
 from torchrlopt.ops.recurrent import CELLS, RECURRENT, per_layer
 
 aten = torch.ops.aten
@@ -36,8 +36,10 @@ def select_recurrent(graph: fx.Graph, static: Collection[fx.Node]) -> None:
 
 
 def _has_kernel(named: dict[str, Any]) -> bool:
-    """Whether the sizes of all layers are among those of the kernel, and never zero."""
-    if any(size == 0 for size in tensor_of(named["x"]).shape if isinstance(size, int)):  # type: ignore[union-attr]
+    """Whether there is a kernel for the sizes of all layers; none for projections and empty inputs."""
+    if len(set(map(shape_key, named["states"]))) > 1:
+        return False
+    if 0 in (shape_key(named["x"]) or ()):
         return False
     try:
         for shape in map(static_shape, named["weights"][:2]):
