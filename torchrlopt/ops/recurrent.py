@@ -36,7 +36,7 @@ _ONNX = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 _GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
 
 # ONNX's activations of each cell in one direction.
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[str, dict[tuple[str, ...], str]] = {
     "LSTM": {("Sigmoid", "Tanh", "Tanh"): "lstm"},
     "GRU": {("Sigmoid", "Tanh"): "gru"},
     "RNN": {("Tanh",): "rnn_tanh", ("Relu",): "rnn_relu"},
