@@ -75,7 +75,8 @@ def test_transposed_convolution(groups: int, stride: int, extra: int) -> None:
     prepared = check(
         lambda x, w, b: F.relu(F.conv_transpose2d(x, w, b, stride, 1, extra, groups)), args, static=[1, 2]
     )
-    assert prepared.count("_convolution_transpose_pointwise") == 1
+    # The packed kernel is slow if the stride does not divide the size of the result.
+    assert prepared.count("_convolution_transpose_pointwise") == ((stride, extra) != (2, 0))
 
 
 def test_transposed_convolution_of_a_large_stride() -> None:

@@ -53,7 +53,7 @@ _FOLLOWING = frozenset(
         "max_pool2d_with_indices", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d",
         "upsample_nearest2d", "upsample_bilinear2d", "constant_pad_nd", "batch_norm", "slice",
         "_native_batch_norm_legit_no_training", "native_batch_norm", "_batch_norm_no_update", "split",
-        "split_with_sizes", "chunk", "convolution", "conv2d",
+        "split_with_sizes", "chunk", "convolution", "conv2d", "reflection_pad2d", "replication_pad2d",
     }
 )  # fmt: skip
 

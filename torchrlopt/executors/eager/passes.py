@@ -31,6 +31,7 @@ from torchrlopt.executors.eager.kernels.images import select_image_kernels
 from torchrlopt.executors.eager.kernels.linear import select_linears
 from torchrlopt.executors.eager.kernels.pixels import select_pixel_kernels
 from torchrlopt.executors.eager.kernels.recurrent import select_recurrent
+from torchrlopt.executors.eager.kernels.rows import convolve_rows_as_images
 from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixels
 from torchrlopt.executors.eager.layout import propagate
 from torchrlopt.executors.eager.sequences import with_sequences
@@ -52,6 +53,7 @@ class Fact(enum.Flag):
     WHOLE = enum.auto()  # expressions over weights stand in the graph that runs at every call
     PLAIN_WEIGHTS = enum.auto()  # no weight is packed
     FLAT = enum.auto()  # convolutions of one pixel are products
+    IMAGES = enum.auto()  # 1-D convolutions are 2-D ones, of images with a height of one
     NO_COPIES = enum.auto()  # copies that change nothing are gone
     CONVERTED_ONCE = enum.auto()  # no two calls convert the same value to the same dtype
     FINITE = enum.auto()  # it is known which values are finite as long as the inputs are
@@ -223,6 +225,12 @@ def _flatten_single_pixels(program: Program) -> None:
     flatten_single_pixels(program.graph)
 
 
+def _convolve_rows_as_images(program: Program) -> None:
+    graph = program.graph
+    if _has_values(graph):
+        convolve_rows_as_images(graph, static_nodes(graph, program.static))
+
+
 def _find_finite(program: Program) -> None:
     """Find the values after which kernels for finite operands may be used, if rounding may differ."""
     if program.is_real:
@@ -247,10 +255,14 @@ def _pack_recurrent(program: Program) -> None:
 def _pack_convolutions(program: Program) -> None:
     """Pack convolutions, but only if the strides to restore afterwards are known."""
     graph = program.graph
-    if all("val" in node.meta for node in graph.nodes if node.op in ("placeholder", "call_function")):
+    if _has_values(graph):
         static = static_nodes(graph, program.static)
         program.convolutions = select_convolutions(graph, static, program.finite, program.is_real)
         program.convolutions += select_cudnn_convolutions(graph, static)
+
+
+def _has_values(graph: fx.Graph) -> bool:
+    return all("val" in node.meta for node in graph.nodes if node.op in ("placeholder", "call_function"))
 
 
 def _merge_conversions(program: Program) -> None:
@@ -349,9 +361,15 @@ PASSES = checked_order(
             _GRAPH | Fact.PLAIN_WEIGHTS | Fact.STRIDES,
             gives=Fact.FLAT,
         ),
+        # It creates convolutions, whose results may be finite, too.
+        Pass(
+            _convolve_rows_as_images,
+            _GRAPH | Fact.PLAIN_WEIGHTS | Fact.STRIDES | Fact.FLAT,
+            gives=Fact.IMAGES,
+        ),
         Pass(
             _find_finite,
-            _GRAPH | Fact.PLAIN_WEIGHTS | Fact.NO_COPIES | Fact.FLAT,
+            _GRAPH | Fact.PLAIN_WEIGHTS | Fact.NO_COPIES | Fact.FLAT | Fact.IMAGES,
             gives=Fact.FINITE,
         ),
         # A packed linear reads and writes the original strides, so it is chosen before strides change.
