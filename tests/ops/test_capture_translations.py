@@ -202,6 +202,7 @@ PRODUCTS: dict[str, Case] = {
 LAYERS: dict[str, Case] = {
     "layer_norm": (lambda x, w, b: F.layer_norm(x, (4,), w, b), X, _r(4), _r(4)),
     "layer_norm_plain": (lambda x: F.layer_norm(x, (3, 4)), X),
+    "weight_norm": (lambda v, g: torch._weight_norm(v, g, 0), _r(6, 3, 5), _r(6, 1, 1)),
     "rms_norm": (lambda x, w: F.rms_norm(x, (4,), w, 1e-6), X, _r(4)),
     "rms_norm_plain": (lambda x: F.rms_norm(x, (4,)), X),
     "group_norm": (lambda x, w, b: F.group_norm(x, 3, w, b), IMAGE, _r(6), _r(6)),

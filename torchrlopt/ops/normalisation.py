@@ -267,3 +267,13 @@ def _lower_hardmax(emitter: Emitter, call: OpCall) -> Entry:
     axis = normal_axis(call.attr("axis", -1), emitter.rank(x))
     position = emitter.op(aten.argmax.default, x, axis, True)
     return emitter.op(aten.scatter.value, emitter.op(aten.zeros_like.default, x), axis, position, 1)
+
+
+@translation("_weight_norm_interface.default")
+def _weight_norm(g: GraphBuilder, target: Target, v: ir.Value, scale: ir.Value, axis: int) -> list[Any]:
+    require(target.used <= {0}, "the norm of a weight norm")
+    dims = value_dims(v)
+    others = [each for each in range(len(dims)) if each != axis]
+    kept = tuple(dim if each == axis else 1 for each, dim in enumerate(dims))
+    norm = g.op("ReduceL2", v, g.ints(others), dims=kept, keepdims=1)
+    return [g.op("Mul", v, g.op("Div", scale, norm, dims=kept), dims=dims), None]
