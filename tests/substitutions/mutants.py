@@ -20,6 +20,7 @@ MUTANTS: tuple[tuple[str, str, str], ...] = (
     ("fold_batchnorm_before_conv", "  all_equal(p, 0)\n", ""),
     ("fold_batchnorm_before_biased_conv", "  all_equal(p, 0)\n", ""),
     ("fold_batchnorm_into_linear", "  rank(t) == 2\n", ""),
+    ("fold_batchnorm_of_rows_into_linear", "bf = Sub(o, mk)", "bf = Add(o, mk)"),
     ("fold_batchnorm_before_linear", "  rank(x) == 2\n", ""),
     ("fold_batchnorm_into_average_pool", "  i == 1 || all_equal(p, 0)\n", ""),
     ("fold_batchnorm_into_concat_of_convs", "k* = Split(k;", "k* = Split(d;"),

@@ -31,6 +31,9 @@ CASES: tuple[tuple[str, str, str, str, str], ...] = (
      "n = ReduceMean(x; axes=[0,2,3], keepdims=0); y = BatchNormalization(t, %s, %o, %m, n)"),
     ("fold_batchnorm_into_linear", f"x: f32[6,4], %w: f32[4,8], %b: f32[8], {NORM.replace('[4]', '[8]')}",
      "t = FusedMatMul(x, %w, %b); y = BatchNormalization(t, %s, %o, %m, %v)", "x: f32[6,4]", "x: f32[2,8,4]"),
+    ("fold_batchnorm_of_rows_into_linear", f"x: f32[3,2,4], %w: f32[4,8], {NORM.replace('[4]', '[8]')}",
+     "t = FusedMatMul(x, %w); r = Reshape(t; shape=[-1,8]); y = BatchNormalization(r, %s, %o, %m, %v)",
+     "%w: f32[4,8]", "%w: f32[4,16]"),
     # a scale along the width is no scale of channels
     ("fold_channel_scale_into_conv", f"{CONV}, %s: f32[4,1,1]",
      "t = Conv(x, %w; pads=[1,1,0,0]); y = Mul(t, %s)",
