@@ -105,13 +105,15 @@ def _has_plain_data(tensor: torch.Tensor) -> bool:
 def reason_to_leave_alone(aten: torch.fx.GraphModule) -> str | None:
     """Return why the graph must not be rewritten; None if it may be.
 
-    Random operators, complex tensors, tensors on several devices and tensors that are not plain strided ones
-    stay with PyTorch. So do calls that are made for their side effects, as the check would repeat them. On
-    the CPU, assertions may be repeated: one that fails raises there, but would disable a GPU for good.
+    Random operators, complex inputs and outputs, tensors on several devices and tensors that are not plain
+    strided ones stay with PyTorch. So do calls that are made for their side effects, as the check would
+    repeat them. On the CPU, assertions may be repeated: one that fails raises there, but would disable a GPU
+    for good.
     """
     devices: set[torch.device] = set()
     num_operators = 0
     assertion: torch.fx.Node | None = None
+    returned = set(aten.graph.output_node().all_input_nodes)
     for node in aten.graph.nodes:
         if node.op == "call_function":
             num_operators += 1
@@ -124,8 +126,8 @@ def reason_to_leave_alone(aten: torch.fx.GraphModule) -> str | None:
                     assertion = node
         for value in _tensors(node.meta.get("val")):
             devices.add(value.device)
-            if value.is_complex():
-                return f"the graph has complex tensors ({node.name})"
+            if value.is_complex() and (node.op == "placeholder" or node in returned):
+                return f"the graph takes or returns complex tensors ({node.name})"
             if value.layout is not torch.strided or value.is_quantized:
                 return f"the graph has sparse or quantised tensors ({node.name})"
     if len(devices) > 1:

@@ -47,6 +47,9 @@ def finite_nodes(graph: fx.Graph, static: Collection[fx.Node]) -> frozenset[fx.N
     """
     found: set[fx.Node] = set()
     for node in graph.nodes:
+        value = tensor_of(node)
+        if value is not None and value.is_complex():
+            continue  # `weights_sum` does not add these
         is_given = node.op == "placeholder" or node in static or _is_integral(node)
         if is_given or (_keeps_finite(node) and found.issuperset(node.all_input_nodes)):
             found.add(node)
