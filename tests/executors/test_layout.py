@@ -156,3 +156,10 @@ def test_random_networks(steps: list[str], keep: int) -> None:
         return values[min(keep, len(steps))], values[-1]
 
     check(network, [rand(*IMAGE), weight(16, 16, 3, 3)], static=[1])
+
+
+def test_prelu_keeps_the_layout() -> None:
+    args = [weight(2, 16, 9, 9), weight(16, 16, 3, 3), rand(16)]
+    prepared = check(lambda x, w, a: F.conv2d(F.prelu(F.conv2d(x, w), a), w), args, static=[1, 2])
+    assert packed(prepared) == 2
+    assert conversions(prepared.targets) == 2  # of the input and of the output

@@ -16,7 +16,7 @@ from torchrlopt.torch_private.operators import OpOverload, schema_of
 from torchrlopt.torch_private.tensors import dim_of, is_contiguous_or_false
 
 # Elementwise, although torch does not tag it as pointwise.
-_UNTAGGED = frozenset({torch.ops.aten.hardswish.default})
+_UNTAGGED = frozenset({torch.ops.aten.hardswish.default, torch.ops.aten._prelu_kernel.default})
 
 ORIGIN = "rlopt_origin"
 """Key in a node's `meta`: the names of the ONNX nodes it implements."""
