@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx.reference import ReferenceEvaluator
 
-from tests.onnx.onnx_text import proto_of
-from torchrlopt.onnx.constants import folded
+from tests.onnx.onnx_text import model_of, proto_of
+from torchrlopt.onnx.constants import fill, folded
+from torchrlopt.onnx.known_sizes import name_sizes
 
 
 def fold(body: str) -> tuple[onnx.ModelProto, onnx.ModelProto]:
@@ -114,3 +116,57 @@ def test_each_output_keeps_its_name_and_its_graph() -> None:
     )
     for flag in (True, False):
         assert_same(model, found, x=np.array([1, -2], dtype=np.float32), flag=flag)
+
+
+@pytest.mark.parametrize(
+    ("dims", "body", "target"),
+    [
+        ("N,T,12", "d = Constant<value_ints=[3,4]>()  to = Concat<axis=0>(n, t, d)", [0, 0, 3, 4]),
+        ("N,6,2", "d = Constant<value_ints=[-1]>()  to = Concat<axis=0>(n, d)", [0, 12]),
+        ("N,6", "d = Constant<value_ints=[2]>()  h = Div(t, d)  to = Concat<axis=0>(n, h, d)", [0, 3, 2]),
+        ("N,T", "d = Constant<value_ints=[1]>()  to = Concat<axis=0>(n, d, t)", [0, 1, -1]),
+        ("N,T", "to = Concat<axis=0>(t, n)", None),  # both sizes move
+        ("N,0", "to = Concat<axis=0>(t, n)", None),  # 0 would keep the size at its place
+    ],
+)
+def test_targets_of_reshapes_are_named(dims: str, body: str, target: list[int] | None) -> None:
+    model = proto_of(
+        f"""g (float[{dims}] x) => (float y) {{
+            s = Shape(x)  zero = Constant<value_ints=[0]>()  one = Constant<value_ints=[1]>()
+            n = Gather(s, zero)  t = Gather(s, one)  {body}
+            z = Reshape(x, to)  y = ReduceSum<keepdims=0>(z)
+        }}"""
+    )
+    found = folded(model)
+    weights = {each.name: onnx.numpy_helper.to_array(each).tolist() for each in found.graph.initializer}
+    (reshape,) = [node for node in found.graph.node if node.op_type == "Reshape"]
+    assert weights.get(reshape.input[1]) == target
+
+
+def test_names_inside_a_graph_are_not_believed() -> None:
+    """Exporters give one name to sizes that differ; so do outputs."""
+    model = model_of(
+        """g (float[N,T] x, int64[2] sizes) => (float[N,T] y) <float[N,T] z> {
+            z = Expand(x, sizes)  w = Shape(z)  v = Expand(x, w)  u = Reshape(v, w)  y = Neg(u)
+        }"""
+    )
+    before = str(model)
+    name_sizes(model)
+    assert str(model) == before
+
+
+def test_large_constants_become_weights() -> None:
+    """Of floats only, and none that are outputs; the file may not ask for more than it is worth."""
+    model = model_of(
+        """g (float[4096] x) => (float[4096] y, float[4096] out) {
+            n = Constant<value_ints=[4096]>()  huge = Constant<value_ints=[1099511627776]>()
+            a = ConstantOfShape<value = float[1] {3.0}>(n)  out = ConstantOfShape(n)
+            b = ConstantOfShape(huge)  k = ConstantOfShape<value = int64[1] {1}>(n)  l = Size(b)
+            m = Gather(a, k)  o = Add(x, m)  p = Cast<to=1>(l)  y = Mul(o, p)
+        }"""
+    )
+    fill(model)
+    assert Counter(node.op_type for node in model.graph)["ConstantOfShape"] == 3
+    tensor = model.graph.initializers["a"].const_value
+    assert tensor is not None
+    np.testing.assert_array_equal(tensor.numpy(), np.full(4096, 3, np.float32))

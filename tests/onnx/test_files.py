@@ -75,3 +75,12 @@ def test_a_file_name_that_is_no_text_is_named_as_the_reason(tmp_path: Path) -> N
     with pytest.raises(ModelFormatError, match="name of the file is no UTF-8") as caught:
         files.load(path)
     str(caught.value).encode()
+
+
+def test_weights_that_have_to_be_inputs_are_fixed(tmp_path: Path) -> None:
+    """In format 3; in later ones, such a weight may be overridden."""
+    proto = proto_of("g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Add (x, w) }")
+    for version, expected in ((3, ["x"]), (4, ["x", "w"])):
+        proto.ir_version = version
+        onnx.save(proto, tmp_path / "m.onnx")
+        assert [value.name for value in files.load(tmp_path / "m.onnx").graph.inputs] == expected

@@ -28,7 +28,7 @@ from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
 from torchrlopt.executors.onnx_runtimes.file_calls import RUNTIMES
 from torchrlopt.judge.policy import Policy
 from torchrlopt.onnx import files, safety
-from torchrlopt.onnx.constants import folded
+from torchrlopt.onnx.constants import fill, folded
 from torchrlopt.onnx.forms.from_onnx import OPERATORS
 from torchrlopt.onnx.missing_types import read_with_types
 from torchrlopt.onnx.older_opset import lower_opset
@@ -77,7 +77,9 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
             if source.refusal is not None:
                 raise source.refusal
             with journal.phase("read"):
-                program = read_with_types(source.proto, files.made_of(source.proto, path_in))
+                model = files.made_of(source.proto, path_in)
+                fill(model)
+                program = read_with_types(source.proto, model)
                 journal.add(opaque=opaque_operators(program))
                 for note in (*reasons(program), *source.notes):
                     journal.add_note(note)

@@ -6,20 +6,26 @@ The core knows neither these operators nor the shapes behind them, so nothing ar
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 
+import numpy as np
 import onnx
+import onnx_ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from torchrlopt.errors import ModelFormatError, UnsupportedError
 from torchrlopt.limited import Limits, run_limited
 from torchrlopt.onnx import wire
+from torchrlopt.onnx.opsets import STANDARD_DOMAINS
 from torchrlopt.onnx.weightless import has_content, without_weights
 
-LIMITS = Limits(seconds=20.0, memory_bytes=4 << 30)
+LIMITS = Limits(seconds=60.0, memory_bytes=4 << 30)
 """Limits of the folding; large models get more time."""
 
 _BYTES_PER_S = 100_000  # of a model without weights: 0.24 s for one of 150 kB
+
+_MOST_FILLED_BYTES = 128 << 20  # of all tensors that `fill` makes: a file of a few bytes may ask for any
 
 _CHILD = Path(__file__).with_name("fold_child.py")
 
@@ -67,3 +73,33 @@ def _may_be_folded(graph: onnx.GraphProto) -> bool:
         elif node.op_type in ("Shape", "Size", "Identity") or all(name in fixed for name in node.input):
             return True
     return False
+
+
+def fill(model: onnx_ir.Model) -> None:
+    """Make weights of nodes that fill tensors of known sizes with floats, in place.
+
+    Nothing is known about the elements of what a node computes, so a norm over such weights would stay.
+    """
+    room = _MOST_FILLED_BYTES
+    for node in list(model.graph):
+        if node.op_type != "ConstantOfShape" or node.domain not in STANDARD_DOMAINS or node.inputs[0] is None:
+            continue
+        (output,) = node.outputs
+        sizes = onnx_ir.convenience.get_const_tensor(node.inputs[0])
+        given = node.attributes["value"].as_tensor() if "value" in node.attributes else None
+        element = np.zeros(1, np.float32) if given is None else given.numpy()
+        if sizes is None or output.is_graph_output() or element.dtype.kind != "f" or element.size != 1:
+            continue
+        shape = sizes.numpy().tolist()
+        num_bytes = math.prod(shape) * element.itemsize
+        if min(shape, default=0) < 0 or num_bytes > room:
+            continue
+        room -= num_bytes
+        name, output.name = output.name, f"{output.name}.filled"
+        tensor = onnx_ir.tensor(np.full(shape, element.reshape(()), element.dtype), name=name)
+        weight = onnx_ir.Value(
+            name=name, type=onnx_ir.TensorType(tensor.dtype), shape=onnx_ir.Shape(shape), const_value=tensor
+        )
+        model.graph.initializers.add(weight)
+        onnx_ir.convenience.replace_all_uses_with(output, weight)
+        model.graph.remove(node, safe=True)

@@ -80,7 +80,7 @@ def checked(proto: onnx.ModelProto, path: Path | None = None) -> onnx.ModelProto
     except (onnx.checker.ValidationError, *_REFUSALS) as error:
         right = repaired(proto)
         if _is_valid(right):
-            return right
+            return _with_fixed_weights(right)
         if right.opset_import and default_opset(right) is None:
             # If a model imports other domains only, runtimes use their newest standard opset.
             right.opset_import.add(domain="", version=NATIVE)
@@ -91,7 +91,24 @@ def checked(proto: onnx.ModelProto, path: Path | None = None) -> onnx.ModelProto
         raise ModelFormatError("the model breaks the ONNX specification", got=_reason(error)) from escaped(
             error
         )
-    return proto
+    return _with_fixed_weights(proto)
+
+
+def _with_fixed_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy whose weights are no inputs, where the format demands that they are.
+
+    Runtimes take such weights for constants. In the later formats, of which results are, a weight that is an
+    input may be overridden, so that nothing over it could be folded.
+    """
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    if proto.ir_version >= OLDEST_IR_VERSION or not any(each.name in weights for each in proto.graph.input):
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    copy.ir_version = OLDEST_IR_VERSION
+    del copy.graph.input[:]
+    copy.graph.input.extend(each for each in proto.graph.input if each.name not in weights)
+    return copy
 
 
 def made_of(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:

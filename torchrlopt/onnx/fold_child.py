@@ -13,6 +13,7 @@ from onnxscript.optimizer import fold_constants
 
 from torchrlopt.onnx.files import name_nodes
 from torchrlopt.onnx.forms.from_onnx import OPERATORS
+from torchrlopt.onnx.known_sizes import name_sizes
 from torchrlopt.onnx.opsets import STANDARD_DOMAINS
 
 _MOST_BYTES = 1 << 13  # of an operand or a result: sizes, axes and masks of them, no weights
@@ -73,6 +74,7 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
             graph.inputs.append(value)
             weights.append(value)
     inner = _forget_shapes(graph)
+    name_sizes(model)
     # The check finds a node that has no converter by its name, which may be made of that of an output.
     name_nodes(graph)
     # onnxscript takes a size for positive, but a sum of it and a constant may be negative. An If of which it
@@ -85,6 +87,7 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
             output_size_limit=_MOST_BYTES,
             should_fold=_may_fold,
         )
+    name_sizes(model)  # of what has only now become a constant
     # The pass gives an operand the name of the output, even if it has that of another output.
     last = [node for node in graph.all_nodes() if any(value.is_graph_output() for value in node.outputs)]
     with _apart([node for node in last if node.op_type == "Identity"]):

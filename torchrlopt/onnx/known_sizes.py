@@ -1,0 +1,213 @@
+"""Evaluates sizes that are known without running the model, and names the targets of reshapes.
+
+Exporters compute a target of free sizes from the sizes of other values, in ten nodes for each reshape. Part
+of a child process, see `fold_child`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+
+from torchrlopt.onnx.opsets import STANDARD_DOMAINS
+
+Dims = list[int | str | None]
+"""Sizes: numbers, names, of which equal ones are equal sizes, or None if they are not known."""
+
+_MOST_ROUNDS = (
+    32  # each tells the next one more: ShuffleNet, whose 16 blocks each halve what they read, needs 17
+)
+
+_MOST_ELEMENTS = 64  # of a list of sizes
+
+_MOST_DEPTH = 32  # of an expression over sizes
+
+# Division truncates in runtimes: it is left alone where an operand may be negative.
+_ARITHMETIC = {"Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": operator.floordiv}
+
+
+def name_sizes(model: onnx_ir.Model) -> None:
+    """Evaluate sizes, give reshapes constant targets, and remove expansions that do nothing, in place.
+
+    In a target, 0 keeps a size, and one size may be left to the runtime. Names of free sizes are believed
+    where inputs have them, and nowhere else: inside they are often wrong.
+    """
+    for _ in range(_MOST_ROUNDS):
+        known = _Known(model)
+        nodes = [node for node in model.graph if node.domain in STANDARD_DOMAINS]
+        if not sum(known.simplify(node) for node in nodes):
+            return
+
+
+class _Known:
+    """What is known about sizes of a model's values: by ONNX's inference, and by expressions over them."""
+
+    def __init__(self, model: onnx_ir.Model) -> None:
+        proto = onnx_ir.to_proto(model)
+        del proto.graph.value_info[:]
+        for value in proto.graph.output:
+            value.type.tensor_type.ClearField("shape")
+        graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
+        self._dims: dict[str, Dims] = {}
+        self._elements: dict[onnx_ir.Value, Dims | None] = {}
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            kind = value.type.tensor_type
+            if kind.HasField("shape"):
+                self._dims[value.name] = [
+                    dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+                    for dim in kind.shape.dim
+                ]
+
+    def simplify(self, node: onnx_ir.Node) -> bool:
+        """Change a node, or replace its output; return whether that was done."""
+        output = node.outputs[0]
+        if node.op_type == "Reshape":
+            return self._name_target(node)
+        if output.is_graph_output() or not output.uses():
+            return False
+        if node.op_type == "Expand":
+            x = node.inputs[0]
+            dims = self.dims(x)
+            if x is None or dims is None or None in dims or dims != self.dims(output):
+                return False
+            onnx_ir.convenience.replace_all_uses_with(output, x)
+            return True
+        found, shape = self.elements(output), self.dims(output)
+        if node.op_type == "Constant" or found is None or not _are_numbers(found) or shape is None:
+            return False
+        if shape not in ([], [len(found)]):
+            return False
+        dtype = output.dtype.numpy() if output.dtype is not None else np.dtype(np.int64)
+        onnx_ir.convenience.replace_all_uses_with(
+            output, _constant(node, np.array(found, dtype).reshape(shape))
+        )
+        return True
+
+    def dims(self, value: onnx_ir.Value | None) -> Dims | None:
+        """The sizes of a value."""
+        return None if value is None else self._dims.get(str(value.name))
+
+    def elements(self, value: onnx_ir.Value | None, depth: int = 0) -> Dims | None:
+        """The elements of a number or list of sizes."""
+        if value is None or depth > _MOST_DEPTH:
+            return None
+        if value not in self._elements:
+            self._elements[value] = self._evaluated(value, depth)
+        return self._elements[value]
+
+    def _evaluated(self, value: onnx_ir.Value, depth: int) -> Dims | None:
+        tensor = None if value.is_graph_input() else onnx_ir.convenience.get_const_tensor(value)
+        if tensor is not None:
+            is_list = tensor.dtype.is_integer() and len(tensor.shape) <= 1 and tensor.size <= _MOST_ELEMENTS
+            return tensor.numpy().reshape(-1).tolist() if is_list else None
+        node = value.producer()
+        shape = self.dims(value)
+        if node is None or node.domain not in STANDARD_DOMAINS or shape is None or len(shape) > 1:
+            return None
+        if node.op_type == "Shape":
+            attributes = node.attributes
+            start, end = (attributes[key].as_int() if key in attributes else None for key in ("start", "end"))
+            dims = self.dims(node.inputs[0])
+            return None if dims is None else dims[start:end]
+        if node.op_type not in (*_ARITHMETIC, "Cast", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze"):
+            return None
+        if node.op_type == "Cast" and not onnx_ir.DataType(node.attributes["to"].as_int()).is_integer():
+            return None
+        parts = [self.elements(each, depth + 1) for each in node.inputs if each is not None]
+        if any(part is None for part in parts[: 1 if node.op_type in ("Squeeze", "Unsqueeze") else None]):
+            return None
+        found = _applied(node.op_type, parts)  # type: ignore[arg-type]  # none of those that are used is None
+        return None if found is None or len(found) > _MOST_ELEMENTS else found
+
+    def _name_target(self, node: onnx_ir.Node) -> bool:
+        """Give a reshape a constant target, or one without -1."""
+        x, target = node.inputs
+        if "allowzero" in node.attributes and node.attributes["allowzero"].as_int():
+            return False
+        before, after, given = self.dims(x), self.dims(node.outputs[0]), self.elements(target)
+        if before is None or target is None:
+            return False
+        if given is not None and not any(dim == 0 and at >= len(before) for at, dim in enumerate(given)):
+            asked = [before[at] if dim == 0 else None if dim == -1 else dim for at, dim in enumerate(given)]
+            after = [new if dim is None else dim for dim, new in zip(asked, after or asked, strict=True)]
+        wanted = None if after is None else _target(before, after)
+        is_constant = onnx_ir.convenience.get_const_tensor(target) is not None
+        if wanted is None or (is_constant and (-1 in wanted or given is None or -1 not in given)):
+            return False
+        node.replace_input_with(1, _constant(node, np.array(wanted, np.int64)))
+        return True
+
+
+def _applied(op: str, parts: Sequence[Dims]) -> Dims | None:
+    """The elements of what an operator computes from lists, if they are known."""
+    first, *others = parts
+    if op == "Concat":
+        return [dim for part in parts for dim in part]
+    if op in ("Cast", "Squeeze", "Unsqueeze"):
+        return first
+    if not all(map(_are_numbers, others)):
+        return None
+    numbers: Any = others
+    if op == "Gather":
+        is_inside = all(-len(first) <= at < len(first) for at in numbers[0])
+        return [first[at] for at in numbers[0]] if is_inside else None
+    if op == "Slice":
+        starts, ends, *rest = numbers
+        steps = rest[1] if len(rest) > 1 else [1]
+        return first[starts[0] : ends[0]] if len(starts) == 1 and steps == [1] else None
+    (second,) = numbers
+    length = max(len(first), len(second))
+    if not _are_numbers(first) or {len(first), len(second)} - {1, length}:
+        return None
+    if op == "Div" and min((*first, *second), default=0) < 1:
+        return None
+    pairs = zip(*(each * (length // len(each)) for each in (first, second)), strict=True)
+    return [_ARITHMETIC[op](a, b) for a, b in pairs]
+
+
+def _are_numbers(dims: Dims) -> bool:
+    return all(isinstance(dim, int) for dim in dims)
+
+
+def _constant(node: onnx_ir.Node, array: np.ndarray[Any, Any]) -> onnx_ir.Value:
+    """A new initializer."""
+    assert node.graph is not None
+    initializers = node.graph.initializers
+    name = f"{node.outputs[0].name}.known"
+    if name in initializers:
+        name = f"{name}.{len(initializers)}"
+    tensor = onnx_ir.tensor(array, name=name)
+    value = onnx_ir.Value(
+        name=name, type=onnx_ir.TensorType(tensor.dtype), shape=onnx_ir.Shape(array.shape), const_value=tensor
+    )
+    initializers.add(value)
+    return value
+
+
+def _target(before: Dims, after: Dims) -> list[int] | None:
+    """The constant target of a reshape, if there is one."""
+    if 0 in before or 0 in after:
+        return None
+    after = list(after)
+    names = Counter(dim for dim in before if isinstance(dim, str))
+    unknown = [at for at, dim in enumerate(after) if not isinstance(dim, int) and dim not in names]
+    others = Counter(dim for dim in after if isinstance(dim, str) and dim in names)
+    if len(unknown) == 1 and None not in before and others == names:
+        # Names cancel: [n, 128, 7, 7] -> [n, 128, ?]
+        left = math.prod(dim for dim in after if isinstance(dim, int))
+        whole, rest = divmod(math.prod(dim for dim in before if isinstance(dim, int)), left)
+        if rest:
+            return None
+        after[unknown[0]] = whole
+    target = []
+    for at, dim in enumerate(after):
+        is_kept = at < len(before) and dim is not None and dim == before[at]
+        target.append(dim if isinstance(dim, int) else 0 if is_kept else -1)
+    return target if target.count(-1) <= 1 else None
