@@ -11,7 +11,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from tests.onnx.onnx_text import model_of, proto_of
-from torchrlopt.onnx.constants import fill, folded
+from torchrlopt.onnx.constants import folded, lift
 from torchrlopt.onnx.known_sizes import name_sizes
 
 
@@ -143,6 +143,25 @@ def test_targets_of_reshapes_are_named(dims: str, body: str, target: list[int] |
     assert weights.get(reshape.input[1]) == target
 
 
+def test_what_is_computed_twice_is_computed_once() -> None:
+    """Random numbers are not, nor what the check counts."""
+    _, found = fold(
+        """g (float[N] x) => (float[N] y) {
+            n1 = Shape(x)  n2 = Shape(x)  v1, k1 = TopK(x, n1)  v2, k2 = TopK(x, n2)
+            r1 = RandomNormalLike(x)  r2 = RandomNormalLike(x)
+            q1, s1, z1 = DynamicQuantizeLinear(x)  q2, s2, z2 = DynamicQuantizeLinear(x)
+            y = Sum(v1, v2, r1, r2, s1, s2)
+        }"""
+    )
+    assert counts(found) == {
+        "Shape": 1,
+        "TopK": 1,
+        "RandomNormalLike": 2,
+        "DynamicQuantizeLinear": 2,
+        "Sum": 1,
+    }
+
+
 def test_names_inside_a_graph_are_not_believed() -> None:
     """Exporters give one name to sizes that differ; so do outputs."""
     model = model_of(
@@ -165,7 +184,7 @@ def test_large_constants_become_weights() -> None:
             m = Gather(a, k)  o = Add(x, m)  p = Cast<to=1>(l)  y = Mul(o, p)
         }"""
     )
-    fill(model)
+    lift(model, 2)
     assert Counter(node.op_type for node in model.graph)["ConstantOfShape"] == 3
     tensor = model.graph.initializers["a"].const_value
     assert tensor is not None

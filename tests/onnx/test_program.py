@@ -46,11 +46,13 @@ def test_other_expressions_are_sizes_of_their_own(text: str) -> None:
     builder.add_input("x", ("f32", [dim or 0]))
 
 
-def test_values_without_a_full_shape_have_unknown_rank() -> None:
+def test_sizes_without_a_name_are_equal_to_no_other() -> None:
     value = onnx_ir.Value(name="x", type=onnx_ir.TensorType(onnx_ir.DataType.FLOAT))
     assert core_type(value) == ("f32", None)
-    value.shape = onnx_ir.Shape([2, None])
-    assert core_type(value) == ("f32", None)
+    value.shape = onnx_ir.Shape([2, None, None])
+    dtype, sizes = core_type(value)
+    assert sizes is not None
+    assert (dtype, sizes[0], len(set(sizes))) == ("f32", 2, 3)
     value.shape = onnx_ir.Shape([2, "n"])
     assert core_type(value) == ("f32", [2, "n"])
     value.type = onnx_ir.SequenceType(onnx_ir.TensorType(onnx_ir.DataType.FLOAT))

@@ -28,7 +28,7 @@ from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
 from torchrlopt.executors.onnx_runtimes.file_calls import RUNTIMES
 from torchrlopt.judge.policy import Policy
 from torchrlopt.onnx import files, safety
-from torchrlopt.onnx.constants import fill, folded
+from torchrlopt.onnx.constants import LARGE, folded, lift
 from torchrlopt.onnx.forms.from_onnx import OPERATORS
 from torchrlopt.onnx.missing_types import read_with_types
 from torchrlopt.onnx.older_opset import lower_opset
@@ -78,7 +78,7 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
                 raise source.refusal
             with journal.phase("read"):
                 model = files.made_of(source.proto, path_in)
-                fill(model)
+                lift(model, LARGE)
                 program = read_with_types(source.proto, model)
                 journal.add(opaque=opaque_operators(program))
                 for note in (*reasons(program), *source.notes):
@@ -119,6 +119,7 @@ def _attempt(
         planned.remember(Policy.of(options.timing))
     with journal.phase("write"):
         model = write(dataclasses.replace(program, graph=planned.graph))
+        lift(model, 2)  # a norm's weights may be few
         standardise(model)
         lower_opset(model, program.opset)
         staged.write(files.message(model), path_in.parent)

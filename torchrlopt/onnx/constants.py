@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnx_ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx_ir.passes import common
 
 from torchrlopt.errors import ModelFormatError, UnsupportedError
 from torchrlopt.limited import Limits, run_limited
@@ -26,6 +27,10 @@ LIMITS = Limits(seconds=60.0, memory_bytes=4 << 30)
 _BYTES_PER_S = 100_000  # of a model without weights: 0.24 s for one of 150 kB
 
 _MOST_FILLED_BYTES = 128 << 20  # of all tensors that `fill` makes: a file of a few bytes may ask for any
+
+LARGE = 65
+"""Elements of constants whose content the core does not know."""
+
 
 _CHILD = Path(__file__).with_name("fold_child.py")
 
@@ -75,7 +80,18 @@ def _may_be_folded(graph: onnx.GraphProto) -> bool:
     return False
 
 
-def fill(model: onnx_ir.Model) -> None:
+def lift(model: onnx_ir.Model, least: int) -> None:
+    """Make weights of constants that nodes hold, or fill, in place.
+
+    Args:
+        model: the model.
+        least: number of elements from which on a constant is a weight.
+    """
+    common.LiftConstantsToInitializersPass(size_limit=least)(model)
+    _fill(model)
+
+
+def _fill(model: onnx_ir.Model) -> None:
     """Make weights of nodes that fill tensors of known sizes with floats, in place.
 
     Nothing is known about the elements of what a node computes, so a norm over such weights would stay.

@@ -27,8 +27,15 @@ _EVALUATED = frozenset(name for name, info in OPERATORS.items() if info["cost_cl
 LpNormalization, and draws numbers, as for Bernoulli and Dropout.
 """
 
+_MERGED = {*OPERATORS, "Range", "ReduceProd", "ScatterElements"} - {"ConstantOfShape"}
+"""What is computed once if it is computed twice. The check counts the nodes of operators that it does not
+run; tensors that are filled become weights, of which one that has several readers is folded into one only.
+"""
+
+_MOST_COMPARED = 16  # elements: sizes, axes, factors
+
 _APART = "torchrlopt.apart"
-"""A domain that no model imports, so that onnxscript leaves its nodes alone."""
+"""How domains begin that no model imports, so that onnxscript leaves their nodes alone."""
 
 
 def _may_fold(node: onnx_ir.Node) -> bool | None:
@@ -92,6 +99,15 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
     last = [node for node in graph.all_nodes() if any(value.is_graph_output() for value in node.outputs)]
     with _apart([node for node in last if node.op_type == "Identity"]):
         common.IdentityEliminationPass()(model)
+    common.DeduplicateInitializersPass(_MOST_COMPARED)(model)
+    with _apart(
+        [
+            node
+            for node in graph.all_nodes()
+            if node.op_type not in _MERGED or node.domain not in STANDARD_DOMAINS
+        ]
+    ):
+        common.CommonSubexpressionEliminationPass(_MOST_COMPARED)(model)
     common.RemoveUnusedNodesPass()(model)
     for value, shape in inner.items():
         value.shape = shape
@@ -103,10 +119,10 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
 
 @contextlib.contextmanager
 def _apart(nodes: Sequence[onnx_ir.Node]) -> Iterator[None]:
-    """Hide nodes of the standard domain from passes."""
-    hidden = {node: node.domain for node in nodes if node.domain in STANDARD_DOMAINS}
-    for node in hidden:
-        node.domain = _APART
+    """Hide nodes from passes, and that they are of one kind."""
+    hidden = {node: node.domain for node in nodes}
+    for number, node in enumerate(hidden):
+        node.domain = f"{_APART}.{number}"
     yield
     for node, domain in hidden.items():
         node.domain = domain

@@ -32,6 +32,10 @@ _MOST_DEPTH = 32  # of an expression over sizes
 # Division truncates in runtimes: it is left alone where an operand may be negative.
 _ARITHMETIC = {"Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": operator.floordiv}
 
+_EVALUATED = (
+    *_ARITHMETIC, "Cast", "Concat", "Equal", "Gather", "Slice", "Squeeze", "Unsqueeze", "Where",
+)  # fmt: skip
+
 
 def name_sizes(model: onnx_ir.Model) -> None:
     """Evaluate sizes, give reshapes constant targets, and remove expansions that do nothing, in place.
@@ -55,7 +59,7 @@ class _Known:
         for value in proto.graph.output:
             value.type.tensor_type.ClearField("shape")
         graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
-        self._dims: dict[str, Dims] = {}
+        self._dims: dict[str, Dims] = {each.name: list(each.dims) for each in proto.graph.initializer}
         self._elements: dict[onnx_ir.Value, Dims | None] = {}
         for value in (*graph.input, *graph.value_info, *graph.output):
             kind = value.type.tensor_type
@@ -68,20 +72,21 @@ class _Known:
     def simplify(self, node: onnx_ir.Node) -> bool:
         """Change a node, or replace its output; return whether that was done."""
         output = node.outputs[0]
-        if node.op_type == "Reshape":
-            return self._name_target(node)
-        if output.is_graph_output() or not output.uses():
+        is_inner = bool(output.uses()) and not output.is_graph_output()
+        if node.op_type in ("Expand", "Reshape"):
+            x, dims = node.inputs[0], self.dims(node.inputs[0])
+            is_same = dims is not None and None not in dims and dims == self.dims(output)
+            if x is not None and is_same and is_inner:
+                onnx_ir.convenience.replace_all_uses_with(output, x)
+                return True
+            return node.op_type == "Reshape" and self._name_target(node)
+        if not is_inner or node.op_type == "Equal":
             return False
-        if node.op_type == "Expand":
-            x = node.inputs[0]
-            dims = self.dims(x)
-            if x is None or dims is None or None in dims or dims != self.dims(output):
-                return False
-            onnx_ir.convenience.replace_all_uses_with(output, x)
-            return True
         found, shape = self.elements(output), self.dims(output)
-        if node.op_type == "Constant" or found is None or not _are_numbers(found) or shape is None:
+        if node.op_type == "Constant" or found is None or shape is None:
             return False
+        if not _are_numbers(found):
+            return node.op_type == "Where" and self._list_anew(node, found)
         if shape not in ([], [len(found)]):
             return False
         dtype = output.dtype.numpy() if output.dtype is not None else np.dtype(np.int64)
@@ -105,7 +110,8 @@ class _Known:
     def _evaluated(self, value: onnx_ir.Value, depth: int) -> Dims | None:
         tensor = None if value.is_graph_input() else onnx_ir.convenience.get_const_tensor(value)
         if tensor is not None:
-            is_list = tensor.dtype.is_integer() and len(tensor.shape) <= 1 and tensor.size <= _MOST_ELEMENTS
+            is_listed = tensor.dtype.is_integer() or tensor.dtype == onnx_ir.DataType.BOOL
+            is_list = is_listed and len(tensor.shape) <= 1 and tensor.size <= _MOST_ELEMENTS
             return tensor.numpy().reshape(-1).tolist() if is_list else None
         node = value.producer()
         shape = self.dims(value)
@@ -116,7 +122,7 @@ class _Known:
             start, end = (attributes[key].as_int() if key in attributes else None for key in ("start", "end"))
             dims = self.dims(node.inputs[0])
             return None if dims is None else dims[start:end]
-        if node.op_type not in (*_ARITHMETIC, "Cast", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze"):
+        if node.op_type not in _EVALUATED:
             return None
         if node.op_type == "Cast" and not onnx_ir.DataType(node.attributes["to"].as_int()).is_integer():
             return None
@@ -125,6 +131,28 @@ class _Known:
             return None
         found = _applied(node.op_type, parts)  # type: ignore[arg-type]  # none of those that are used is None
         return None if found is None or len(found) > _MOST_ELEMENTS else found
+
+    def _list_anew(self, node: onnx_ir.Node, found: Dims) -> bool:
+        """Concatenate the chosen sizes: PyTorch's `expand(n, -1)` is Where(Equal(sizes, -1), 1, sizes)."""
+        maker = node.inputs[2].producer() if node.inputs[2] is not None else None
+        if maker is None or maker.op_type != "Concat" or len(maker.inputs) != len(found):
+            return False
+        parts = []
+        for at, (part, dim) in enumerate(zip(maker.inputs, found, strict=True)):
+            if isinstance(dim, int):
+                parts.append(_constant(node, np.array([dim], np.int64), f".{at}"))
+            elif dim is None or part is None or self.elements(part) != [dim]:
+                return False
+            else:
+                parts.append(part)
+        (old,) = node.outputs
+        new = onnx_ir.Node("", "Concat", parts, [onnx_ir.AttrInt64("axis", 0)], name=f"{node.name}.known")
+        output = new.outputs[0]
+        output.name, output.type, output.shape = f"{old.name}.known", old.type, old.shape
+        assert node.graph is not None
+        node.graph.insert_before(node, new)
+        onnx_ir.convenience.replace_all_uses_with(old, output)
+        return True
 
     def _name_target(self, node: onnx_ir.Node) -> bool:
         """Give a reshape a constant target, or one without -1."""
@@ -152,6 +180,12 @@ def _applied(op: str, parts: Sequence[Dims]) -> Dims | None:
         return [dim for part in parts for dim in part]
     if op in ("Cast", "Squeeze", "Unsqueeze"):
         return first
+    if op in ("Equal", "Where"):
+        length = max(map(len, parts))
+        if {len(part) for part in parts} - {1, length}:
+            return None
+        rows = zip(*(part * (length // len(part)) for part in parts), strict=True)
+        return [_compared(*row) if op == "Equal" else _chosen(*row) for row in rows]
     if not all(map(_are_numbers, others)):
         return None
     numbers: Any = others
@@ -172,15 +206,27 @@ def _applied(op: str, parts: Sequence[Dims]) -> Dims | None:
     return [_ARITHMETIC[op](a, b) for a, b in pairs]
 
 
+def _compared(one: int | str | None, other: int | str | None) -> int | None:
+    """Whether two sizes are equal, as 0 or 1; a size that has a name is not negative."""
+    if isinstance(one, int) and isinstance(other, int):
+        return int(one == other)
+    numbers = [dim for dim in (one, other) if isinstance(dim, int)]
+    return 0 if numbers and numbers[0] < 0 and None not in (one, other) else None
+
+
+def _chosen(condition: int | str | None, *dims: int | str | None) -> int | str | None:
+    return None if condition is None else dims[0 if condition else 1]
+
+
 def _are_numbers(dims: Dims) -> bool:
     return all(isinstance(dim, int) for dim in dims)
 
 
-def _constant(node: onnx_ir.Node, array: np.ndarray[Any, Any]) -> onnx_ir.Value:
+def _constant(node: onnx_ir.Node, array: np.ndarray[Any, Any], suffix: str = "") -> onnx_ir.Value:
     """A new initializer."""
     assert node.graph is not None
     initializers = node.graph.initializers
-    name = f"{node.outputs[0].name}.known"
+    name = f"{node.outputs[0].name}.known{suffix}"
     if name in initializers:
         name = f"{name}.{len(initializers)}"
     tensor = onnx_ir.tensor(array, name=name)

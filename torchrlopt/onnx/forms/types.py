@@ -57,22 +57,24 @@ def core_dim(dim: int | onnx_ir.SymbolicDim) -> int | str | None:
     if _POLYNOMIAL.fullmatch(text) and not _BEYOND.search(text):
         return text
     # Any other expression is an opaque size: equal texts mean equal sizes, nothing else is known.
-    return "expr_" + hashlib.sha256(text.encode()).hexdigest()[:12]
+    return _hashed("expr", text)
+
+
+def _hashed(prefix: str, text: str) -> str:
+    return f"{prefix}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def core_type(value: onnx_ir.Value) -> _C.TensorType:
-    """The type that an ONNX value declares; dims are None if the shape is not fully named."""
+    """The type that an ONNX value declares; a size without a name gets one that no other size has."""
     if isinstance(value.type, onnx_ir.SequenceType | onnx_ir.OptionalType | onnx_ir.SparseTensorType):
         return OTHER, None
     dtype = dtype_name(value.dtype)
     if value.shape is None:
         return dtype, None
     dims: list[int | str] = []
-    for dim in value.shape:
+    for axis, dim in enumerate(value.shape):
         known = core_dim(dim)
-        if known is None:
-            return dtype, None
-        dims.append(known)
+        dims.append(_hashed("size", f"{axis} {value.name}") if known is None else known)
     return dtype, dims
 
 
