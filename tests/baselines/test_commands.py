@@ -24,6 +24,7 @@ from torchrlopt.executors.eager.kernels import indirect
 COMMANDS = (
     "compare",
     "precision",
+    "files",
     "calls",
     "kernels",
     "split",
@@ -85,6 +86,21 @@ def test_compare(tmp_path: Path) -> None:
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     run("compare", "--models", "ensemble_mlp", *arguments)  # nothing is left to measure
     pd.testing.assert_frame_equal(rows(file, "compare"), frame)
+
+
+def test_files(tmp_path: Path) -> None:
+    """One of the built-in list, then the folder that it was written to."""
+    pytest.importorskip("onnxruntime", reason="what runs the files")
+    arguments = ("--runtimes", "onnxruntime", "--rounds", "2", "--seconds", "0", "--tools", "torchrlopt")
+    arguments += ("--csv", str(tmp_path / "files.csv"))
+    run("files", "light_squeezenet", "--folder", str(tmp_path), *arguments)
+    frame = rows(tmp_path / "files.csv", "files")
+    nodes, errors = (of(frame, metric=name).set_index("peer").value for name in ("nodes", "error"))
+    assert nodes["torchrlopt"] <= nodes["original"] == 105
+    assert errors["torchrlopt"] < 1e-5
+    assert of(frame, metric="call, processor")["round"].tolist() == [0, 0, 1, 1]
+    assert "torchrlopt over original" in run("files", str(tmp_path), *arguments, "--resume")
+    pd.testing.assert_frame_equal(rows(tmp_path / "files.csv", "files"), frame)
 
 
 @pytest.mark.nightly

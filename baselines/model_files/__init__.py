@@ -1,0 +1,1 @@
+"""ONNX files that optimisers of files are compared on, and the optimisers; see `baselines.files`."""
