@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.onnx.onnx_text import model_of, proto_of
 from torchrlopt.onnx.constants import folded, lift
 from torchrlopt.onnx.known_sizes import name_sizes
+from torchrlopt.onnx.weightless import has_content, without_weights
 
 
 def fold(body: str) -> tuple[onnx.ModelProto, onnx.ModelProto]:
@@ -189,3 +190,12 @@ def test_large_constants_become_weights() -> None:
     tensor = model.graph.initializers["a"].const_value
     assert tensor is not None
     np.testing.assert_array_equal(tensor.numpy(), np.full(4096, 3, np.float32))
+
+
+def test_weights_that_are_not_in_a_file_keep_their_content() -> None:
+    """The check puts those of the file back; without others it would compare with whatever memory held."""
+    model = proto_of("g (float[2048] x) => (float[2048] y) { y = Sum(x, a, b) }")
+    weights = [onnx.numpy_helper.from_array(np.ones(2048, np.float32), name) for name in "ab"]
+    model.graph.initializer.extend(weights)
+    assert [has_content(each) for each in without_weights(model, {"a"}).graph.initializer] == [False, True]
+    assert [has_content(each) for each in without_weights(model).graph.initializer] == [False, False]

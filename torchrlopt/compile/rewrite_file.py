@@ -18,6 +18,7 @@ from typing import Any
 import onnx
 import onnx_ir
 import torch
+from onnx_ir.passes import common
 
 from torchrlopt import executor_table
 from torchrlopt.compile.check_file import check_apart
@@ -78,6 +79,7 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
                 raise source.refusal
             with journal.phase("read"):
                 model = files.made_of(source.proto, path_in)
+                common.RemoveUnusedNodesPass()(model)
                 lift(model, LARGE)
                 program = read_with_types(source.proto, model)
                 journal.add(opaque=opaque_operators(program))
@@ -151,12 +153,14 @@ class _Source:
     Attributes:
         proto: the message in it, converted if necessary, with constants folded.
         num_nodes: how many nodes it had.
+        weights: names of those that the file has.
         converted: whether it was converted.
         refusal: why the file, though valid, is not supported.
     """
 
     proto: onnx.ModelProto
     num_nodes: int
+    weights: frozenset[str] = frozenset()
     converted: bool = False
     refusal: UnsupportedError | None = None
 
@@ -170,7 +174,8 @@ class _Source:
             if on_error == "raise":
                 raise
             return cls(proto, _num_nodes(proto), refusal=error)
-        return cls(_folded(found, path), _num_nodes(proto), converted=found is not right)
+        weights = frozenset(tensor.name for tensor in proto.graph.initializer)
+        return cls(_folded(found, path), _num_nodes(proto), weights, converted=found is not right)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -224,13 +229,14 @@ def _check(
     path_in: Path, staged: Staged, source: _Source, options: Options, journal: Journal
 ) -> Timing | None:
     """Load what was written; compare it with the original if `verify` is on, and time both."""
-    converted = without_weights(source.proto).SerializeToString() if source.converted else b""
+    # What is in the file the check takes from there; constants that were folded are not.
+    small = without_weights(source.proto, source.weights) if source.converted else onnx.ModelProto()
     checked = check_apart(
         path_in,
         staged.model_path,
         options.search.seed,
         _weight_bytes(source.proto),
-        converted,
+        small.SerializeToString(),
         verify=options.verify,
         runtime=_runtime(options.executor) if options.timing.measure else None,
         policy=Policy.of(options.timing),

@@ -227,8 +227,9 @@ def _constant(node: onnx_ir.Node, array: np.ndarray[Any, Any], suffix: str = "")
     assert node.graph is not None
     initializers = node.graph.initializers
     name = f"{node.outputs[0].name}.known{suffix}"
-    if name in initializers:
-        name = f"{name}.{len(initializers)}"
+    taken = {*initializers, *(each.name for each in node.graph.inputs)}  # weights without content are inputs
+    if name in taken:
+        name = f"{name}.{len(taken)}"
     tensor = onnx_ir.tensor(array, name=name)
     value = onnx_ir.Value(
         name=name, type=onnx_ir.TensorType(tensor.dtype), shape=onnx_ir.Shape(array.shape), const_value=tensor

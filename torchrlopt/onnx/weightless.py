@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import onnx
@@ -11,8 +12,13 @@ from torchrlopt.onnx.safety import is_external
 _MAX_BYTES = 1 << 12  # of weights whose content may determine a shape
 
 
-def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the types but not the content of its large weights."""
+def without_weights(proto: onnx.ModelProto, names: Collection[str] | None = None) -> onnx.ModelProto:
+    """The model with the types but not the content of its large weights.
+
+    Args:
+        proto: the model.
+        names: of the weights that may be emptied; None: all.
+    """
     small = onnx.ModelProto(
         ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions
     )
@@ -21,7 +27,8 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     for field in ("node", "input", "output", "value_info"):
         getattr(graph, field).extend(getattr(source, field))
     for tensor in source.initializer:
-        if tensor.ByteSize() <= _MAX_BYTES and not is_external(tensor):
+        is_small = tensor.ByteSize() <= _MAX_BYTES or (names is not None and tensor.name not in names)
+        if is_small and not is_external(tensor):
             graph.initializer.append(tensor)
         else:
             graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
