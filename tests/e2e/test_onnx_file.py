@@ -357,6 +357,13 @@ def test_the_rest_of_a_model_is_optimised(tmp_path: Path) -> None:
         assert line in text
 
 
+def test_an_unknown_operator_that_nothing_reads_is_removed(tmp_path: Path) -> None:
+    dead = AROUND.replace("d>", "d, float[2,4] u>").replace("c = R", "u = my.Baz(b)  c = R")
+    report = optimise_onnx(saved(tmp_path, dead), tmp_path / "out.onnx", on_error="raise", measure=False)
+    assert report.kept == "rewritten"
+    assert set(operators(tmp_path / "out.onnx")) == {"Foo", "Relu", "Bar", "Identity"}
+
+
 def test_the_check_finds_what_it_leaves_out_by_name(tmp_path: Path) -> None:
     """Also nodes without names whose results are renamed when constants are folded, and an If."""
     body = """g (float[2,4] x) => (float[4] noise, float[8] y, float[2,4] z) {
