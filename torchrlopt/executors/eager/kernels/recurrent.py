@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -81,8 +81,9 @@ def _rewrite(graph: fx.Graph, node: fx.Node, named: dict[str, Any]) -> None:
         results = [call(aten.transpose.int, x, 0, 1) if named["batch_first"] else x]
         results += [each[0] if len(each) == 1 else call(aten.cat.default, each) for each in lasts if each]
     for user in list(node.users):  # calls of getitem; nobody reads the cells of what has none
-        if user.args[1] < len(results):
-            user.replace_all_uses_with(results[user.args[1]])
+        index = cast(int, user.args[1])
+        if index < len(results):
+            user.replace_all_uses_with(results[index])
         graph.erase_node(user)
     graph.erase_node(node)
 
