@@ -54,7 +54,7 @@ class Packed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.up, self.down = nn.Linear(256, 1024), nn.Linear(1024, 64)
-        self.transposed = nn.ConvTranspose2d(8, 8, 3, stride=2)
+        self.transposed = nn.ConvTranspose2d(8, 8, 3, stride=2, padding=1, output_padding=1)
 
     def forward(self, x: torch.Tensor, image: torch.Tensor) -> list[torch.Tensor]:
         return [self.down(torch.relu(self.up(x))), torch.relu(self.transposed(image))]

@@ -86,7 +86,8 @@ def test_a_graph_of_very_many_matches_is_refused() -> None:
 def test_of_a_file_with_very_many_matches_the_original_is_written(tmp_path: Path) -> None:
     count = 3000
     body = "\n".join(f"v{number} = Relu(x)" for number in range(count))
-    proto = proto_of(f"g (float[2] x) => (float[2] v0) {{ {body} }}")
+    results = ", ".join(f"float[2] v{number}" for number in range(count))
+    proto = proto_of(f"g (float[2] x) => ({results}) {{ {body} }}")
     onnx.save(proto, tmp_path / "in.onnx")
     report = torchrlopt.optimise_onnx(tmp_path / "in.onnx", tmp_path / "out.onnx", searcher="greedy")
     assert report.kept == "original"

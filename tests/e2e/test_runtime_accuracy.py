@@ -29,6 +29,7 @@ def test_an_operator_is_as_exact_as_pytorch(runtime: str, name: str) -> None:
     assert not [row for row in rows if row[-1] == "worse"]
     # A row that a later version of the runtime does not need any more is to go.
     if CASES[name].operator in {row.operator for row in ROWS[runtime]} - {
+        "AveragePool",  # of free sizes only
         "ReduceMax",
         "ReduceMean",
         "ReduceMin",

@@ -78,7 +78,7 @@ def test_where_the_whole_call_is_slower_the_original_runs(
         call(fast, model, X, capsys)
     assert clock.asked == ["original", "compiled", "compiled", "original"]
     assert [report.kept for report in fast.reports] == ["original", "original"]
-    reason = "the whole call is not faster: 0.200 -> 0.300 ms, gain -0.500, min_gain 0.02"
+    reason = "the whole call is not faster: 0.200 -> 0.300 ms, gain -0.500, min_gain 0.02 (2 graphs)"
     assert fast.report.fallback_reason == reason
     runs.clear()
     with torch.no_grad():

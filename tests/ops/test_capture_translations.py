@@ -337,9 +337,9 @@ def test_every_aten_translation_names_an_operator() -> None:
 def _is_operator(name: str) -> bool:
     if name.startswith(("operator.", "torch.")):
         return True
-    namespace = torch.ops.prims if name.startswith("prims.") else torch.ops.aten
-    packet, _, overload = name.removeprefix("prims.").partition(".")
-    return overload in getattr(namespace, packet).overloads()
+    space = next((each for each in ("prims", "torchrlopt") if name.startswith(f"{each}.")), "aten")
+    packet, _, overload = name.removeprefix(f"{space}.").partition(".")
+    return overload in getattr(getattr(torch.ops, space), packet).overloads()
 
 
 def test_equal_scales_are_equal_attributes() -> None:

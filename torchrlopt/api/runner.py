@@ -88,7 +88,7 @@ class Runner:
 
         self.reports: list[Report] = []
         self._num_codes = 0
-        self._tried: list[int] = []
+        self._in_vain: list[int] = []
         kind = type(self.original)
         self._forward, self._code = kind.forward, inspect.getattr_static(kind, "forward")
         self._is_fresh = True
@@ -216,10 +216,9 @@ class Runner:
         return any(report.kept == "rewritten" for report in self.reports)
 
     def _is_in_vain(self, num_calls: int) -> bool:
-        """Whether a later graph of a call is not worth trying: others, no smaller, have gained nothing."""
-        return (
-            len(self._tried) >= _ENOUGH_IN_VAIN and not self._has_gained() and num_calls <= max(self._tried)
-        )
+        """Whether a later graph of a call is left alone: all others lost, and one of them is no smaller."""
+        lost = self._in_vain
+        return len(lost) >= max(_ENOUGH_IN_VAIN, len(self.reports)) and num_calls <= max(lost)
 
     def _has_gained_nothing(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether an equal call has run without a rewritten graph: the original needs no guards around it."""
@@ -481,11 +480,13 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
         if not is_start and runner._is_in_vain(num_calls):
             run = gm.forward
             runner.reports.append(runner._report(Status(fallback_reason=_IN_VAIN)))
+            runner._in_vain.append(num_calls)
         else:
             reports: list[Report] = []
             run = compile_graph(gm, example_inputs, options, reports.append, name)
             runner.reports.extend(reports)
-            runner._tried.append(num_calls)
+            if not any(report.kept == "rewritten" for report in reports):
+                runner._in_vain.append(num_calls)
         differentiable = next((source for source, tensor in read.items() if tensor.requires_grad), None)
         if differentiable is not None:
             if runner._has_run_unrecorded:
