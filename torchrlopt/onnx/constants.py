@@ -26,7 +26,7 @@ LIMITS = Limits(seconds=60.0, memory_bytes=4 << 30)
 
 _BYTES_PER_S = 100_000  # of a model without weights: 0.24 s for one of 150 kB
 
-_MOST_FILLED_BYTES = 128 << 20  # of all tensors that `fill` makes: a file of a few bytes may ask for any
+_MOST_FILLED_BYTES = 1 << 20  # of all tensors that `_fill` makes: norms need little, masks would bloat files
 
 LARGE = 65
 """Elements of constants whose content the core does not know."""
