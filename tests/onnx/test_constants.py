@@ -181,12 +181,13 @@ def test_large_constants_become_weights() -> None:
         """g (float[4096] x) => (float[4096] y, float[4096] out) {
             n = Constant<value_ints=[4096]>()  huge = Constant<value_ints=[1099511627776]>()
             a = ConstantOfShape<value = float[1] {3.0}>(n)  out = ConstantOfShape(n)
+            mask = Constant<value_ints=[4096,4096]>()  c = ConstantOfShape(mask)  d = Gather(c, n)
             b = ConstantOfShape(huge)  k = ConstantOfShape<value = int64[1] {1}>(n)  l = Size(b)
             m = Gather(a, k)  o = Add(x, m)  p = Cast<to=1>(l)  y = Mul(o, p)
         }"""
     )
     lift(model, 2)
-    assert Counter(node.op_type for node in model.graph)["ConstantOfShape"] == 3
+    assert Counter(node.op_type for node in model.graph)["ConstantOfShape"] == 4
     tensor = model.graph.initializers["a"].const_value
     assert tensor is not None
     np.testing.assert_array_equal(tensor.numpy(), np.full(4096, 3, np.float32))
@@ -199,3 +200,54 @@ def test_weights_that_are_not_in_a_file_keep_their_content() -> None:
     model.graph.initializer.extend(weights)
     assert [has_content(each) for each in without_weights(model, {"a"}).graph.initializer] == [False, True]
     assert [has_content(each) for each in without_weights(model).graph.initializer] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "body", "a", "b"),
+    [
+        ("float[N,3] a, float[M,3] b", "q = SequenceConstruct(a, b)", 1, 5),  # elements of other sizes
+        ("float[N,3] a, float[M,3] b", "p = SequenceConstruct(a, b)  q = Identity(p)", 1, 5),
+        ("float[?,3] a, float[?,3] b", "q = SequenceConstruct(a, b)", 1, 5),  # no name
+    ],
+)
+def test_sizes_of_one_name_that_differ(inputs: str, body: str, a: int, b: int) -> None:
+    model = proto_of(
+        f"""g ({inputs}) => (float[A,3] y) {{
+            zero = Constant<value_int=0>()  one = Constant<value_int=1>()  {body}
+            u = SequenceAt(q, zero)  v = SequenceAt(q, one)  s = Shape(v)  e = Expand(u, s)  y = Neg(e)
+        }}""".replace("?", "unnamed")
+    )
+    for value in model.graph.input:
+        dim = value.type.tensor_type.shape.dim[0]
+        dim.dim_param = "?" if dim.dim_param == "unnamed" else dim.dim_param
+    found = folded(model)
+    assert_same(model, found, a=np.ones((a, 3), np.float32), b=np.ones((b, 3), np.float32))
+
+
+@pytest.mark.parametrize("kind", ["bool", "int8"])
+def test_a_cast_may_change_a_size(kind: str) -> None:
+    to = onnx.TensorProto.DataType.Value(kind.upper())
+    model = proto_of(
+        f"""g (float[N,3] x) => (float[A,B] y) {{
+            s = Shape(x)  zero = Constant<value_ints=[0]>()  n = Gather(s, zero)  m = Cast<to={to}>(n)
+            k = Cast<to=7>(m)  rest = Constant<value_ints=[-1]>()  to = Concat<axis=0>(k, rest)
+            z = Reshape(x, to)  y = Neg(z)
+        }}"""
+    )
+    assert_same(model, folded(model), x=np.ones((5 if kind == "bool" else 257, 3), np.float32))
+
+
+def test_sizes_in_other_forms() -> None:
+    """A slice without axes, sizes of a number, and sizes of 32 bits in a file without types."""
+    model, found = fold(
+        """g (float[2,3,4,5] x, float z, int32[K] v) => (float[A,B,C] y, float w, int32[K] u) {
+            s = Shape(x)  start = Constant<value_ints=[0]>()  end = Constant<value_ints=[3]>()
+            step = Constant<value_ints=[2]>()  t = Slice(s, start, end, , step)
+            rest = Constant<value_ints=[-1]>()  to = Concat<axis=0>(t, rest)  r = Reshape(x, to)  y = Neg(r)
+            none = Shape(z)  more = Mul(none, none)  same = Expand(z, more)  w = Neg(same)
+            c = Cast<to=6>(s)  d = Gather(c, start)  u = Mul(d, v)
+        }"""
+    )
+    assert counts(found) == {"Reshape": 1, "Neg": 2, "Mul": 1}
+    x = np.arange(120, dtype=np.float32).reshape(2, 3, 4, 5)
+    assert_same(model, found, x=x, z=np.float32(3), v=np.arange(3, dtype=np.int32))

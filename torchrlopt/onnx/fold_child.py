@@ -13,6 +13,7 @@ from onnxscript.optimizer import fold_constants
 
 from torchrlopt.onnx.files import name_nodes
 from torchrlopt.onnx.forms.from_onnx import OPERATORS
+from torchrlopt.onnx.forms.types import NO_NAMES
 from torchrlopt.onnx.known_sizes import name_sizes
 from torchrlopt.onnx.opsets import STANDARD_DOMAINS
 
@@ -129,7 +130,7 @@ def _apart(nodes: Sequence[onnx_ir.Node]) -> Iterator[None]:
 
 
 def _forget_shapes(graph: onnx_ir.Graph) -> dict[onnx_ir.Value, onnx_ir.Shape]:
-    """Remove what may not hold, in place: sizes in a loop, which may grow, and empty names of sizes.
+    """Remove what may not hold, in place: sizes in a loop, which may grow, and names that are none.
 
     Returns:
         The shapes of the values in bodies.
@@ -140,8 +141,7 @@ def _forget_shapes(graph: onnx_ir.Graph) -> dict[onnx_ir.Value, onnx_ir.Shape]:
             shape = value.shape
             if shape is None:
                 continue
-            # The empty name would count as one size.
-            named = [dim if isinstance(dim, int) or dim.value else None for dim in shape]
+            named = [dim if isinstance(dim, int) or dim.value not in NO_NAMES else None for dim in shape]
             value.shape = onnx_ir.Shape(named)
             if each is not graph:
                 inner[value], value.shape = shape, None

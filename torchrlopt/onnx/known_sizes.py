@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import onnx
 import onnx_ir
 
 from torchrlopt.onnx.opsets import STANDARD_DOMAINS
+from torchrlopt.onnx.subgraphs import nested
 
 Dims = list[int | str | None]
 """Sizes: numbers, names, of which equal ones are equal sizes, or None if they are not known."""
@@ -58,14 +59,28 @@ class _Known:
         del proto.graph.value_info[:]
         for value in proto.graph.output:
             value.type.tensor_type.ClearField("shape")
-        graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
+        self._infer(proto)
+        # ONNX takes sizes for unchanged by any cast.
+        casts = [node for node in model.graph if node.op_type == "Cast" and not _keeps_sizes(node)]
+        if any(self.elements(node.inputs[0]) is not None for node in casts):
+            self._infer(proto, follows_elements=False)
+
+    def _infer(self, proto: onnx.ModelProto, follows_elements: bool = True) -> None:
+        graph = onnx.shape_inference.infer_shapes(proto, data_prop=follows_elements).graph
         self._dims: dict[str, Dims] = {each.name: list(each.dims) for each in proto.graph.initializer}
+        self._dtypes: dict[str, int] = {}
         self._elements: dict[onnx_ir.Value, Dims | None] = {}
+        shared = _names_in_sequences(graph)
         for value in (*graph.input, *graph.value_info, *graph.output):
             kind = value.type.tensor_type
+            self._dtypes[value.name] = kind.elem_type
             if kind.HasField("shape"):
                 self._dims[value.name] = [
-                    dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+                    dim.dim_value
+                    if dim.HasField("dim_value")
+                    else None
+                    if dim.dim_param in shared
+                    else dim.dim_param or None
                     for dim in kind.shape.dim
                 ]
 
@@ -89,9 +104,11 @@ class _Known:
             return node.op_type == "Where" and self._list_anew(node, found)
         if shape not in ([], [len(found)]):
             return False
-        dtype = output.dtype.numpy() if output.dtype is not None else np.dtype(np.int64)
+        dtype = onnx_ir.DataType(self._dtypes.get(str(output.name), 0))
+        if not dtype.is_integer():
+            return False
         onnx_ir.convenience.replace_all_uses_with(
-            output, _constant(node, np.array(found, dtype).reshape(shape))
+            output, _constant(node, np.array(found, dtype.numpy()).reshape(shape))
         )
         return True
 
@@ -124,9 +141,10 @@ class _Known:
             return None if dims is None else dims[start:end]
         if node.op_type not in _EVALUATED:
             return None
-        if node.op_type == "Cast" and not onnx_ir.DataType(node.attributes["to"].as_int()).is_integer():
+        if node.op_type == "Cast" and not _keeps_sizes(node):
             return None
-        parts = [self.elements(each, depth + 1) for each in node.inputs if each is not None]
+        # Only the axes of a slice can be left out before another operand.
+        parts = [[0] if each is None else self.elements(each, depth + 1) for each in node.inputs]
         if any(part is None for part in parts[: 1 if node.op_type in ("Squeeze", "Unsqueeze") else None]):
             return None
         found = _applied(node.op_type, parts)  # type: ignore[arg-type]  # none of those that are used is None
@@ -164,6 +182,8 @@ class _Known:
             return False
         if given is not None and not any(dim == 0 and at >= len(before) for at, dim in enumerate(given)):
             asked = [before[at] if dim == 0 else None if dim == -1 else dim for at, dim in enumerate(given)]
+            if len(after or asked) != len(asked):
+                return False
             after = [new if dim is None else dim for dim, new in zip(asked, after or asked, strict=True)]
         wanted = None if after is None else _target(before, after)
         is_constant = onnx_ir.convenience.get_const_tensor(target) is not None
@@ -171,6 +191,29 @@ class _Known:
             return False
         node.replace_input_with(1, _constant(node, np.array(wanted, np.int64)))
         return True
+
+
+def _keeps_sizes(cast: onnx_ir.Node) -> bool:
+    """Whether the type that a node casts to has every size."""
+    return cast.attributes["to"].as_int() in (onnx_ir.DataType.INT32, onnx_ir.DataType.INT64)
+
+
+def _names_in_sequences(graph: onnx.GraphProto) -> set[str]:
+    """Names that inference gives to sizes of a sequence's elements, which need not have one size."""
+    kinds = [value.type for each in nested(graph) for value in (*each.input, *each.value_info, *each.output)]
+    tensors = (value.type.tensor_type for value in graph.input)
+    return _names(
+        kind for kind in kinds if kind.HasField("sequence_type") or kind.HasField("optional_type")
+    ) - {dim.dim_param for kind in tensors for dim in kind.shape.dim}
+
+
+def _names(kinds: Iterable[onnx.TypeProto]) -> set[str]:
+    found: set[str] = set()
+    for kind in kinds:
+        while kind.HasField("sequence_type") or kind.HasField("optional_type"):
+            kind = getattr(kind, str(kind.WhichOneof("value"))).elem_type
+        found |= {dim.dim_param for dim in kind.tensor_type.shape.dim if dim.dim_param}
+    return found
 
 
 def _applied(op: str, parts: Sequence[Dims]) -> Dims | None:
@@ -182,7 +225,7 @@ def _applied(op: str, parts: Sequence[Dims]) -> Dims | None:
         return first
     if op in ("Equal", "Where"):
         length = max(map(len, parts))
-        if {len(part) for part in parts} - {1, length}:
+        if 0 in map(len, parts) or {len(part) for part in parts} - {1, length}:
             return None
         rows = zip(*(part * (length // len(part)) for part in parts), strict=True)
         return [_compared(*row) if op == "Equal" else _chosen(*row) for row in rows]
@@ -198,7 +241,7 @@ def _applied(op: str, parts: Sequence[Dims]) -> Dims | None:
         return first[starts[0] : ends[0]] if len(starts) == 1 and steps == [1] else None
     (second,) = numbers
     length = max(len(first), len(second))
-    if not _are_numbers(first) or {len(first), len(second)} - {1, length}:
+    if not (first and second and _are_numbers(first)) or {len(first), len(second)} - {1, length}:
         return None
     if op == "Div" and min((*first, *second), default=0) < 1:
         return None

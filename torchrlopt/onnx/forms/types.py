@@ -31,6 +31,9 @@ _TYPES = {name: onnx_ir.DataType(number) for number, name in _NAMES.items()}
 OTHER = "other"
 """Name of every element type the core does not know; such values only pass through opaque nodes."""
 
+NO_NAMES = (None, "", "?")
+"""What exporters write for sizes that they do not know: such sizes need not be equal."""
+
 # What the core parses: sums, products and floor divisions of symbols; no powers, no function calls.
 _POLYNOMIAL = re.compile(r"(?:[A-Za-z_0-9+\-* ().]|//)+")
 _BEYOND = re.compile(r"\*\*|[A-Za-z_0-9]\s*\(")
@@ -51,7 +54,7 @@ def core_dim(dim: int | onnx_ir.SymbolicDim) -> int | str | None:
     if isinstance(dim, int):
         return dim
     text = dim.value
-    if text is None:
+    if text in NO_NAMES:
         return None
     text = str(text)
     if _POLYNOMIAL.fullmatch(text) and not _BEYOND.search(text):
