@@ -189,6 +189,8 @@ class _Known:
         is_constant = onnx_ir.convenience.get_const_tensor(target) is not None
         if wanted is None or (is_constant and (-1 in wanted or given is None or -1 not in given)):
             return False
+        if {0, -1} <= set(wanted) and (given is None or -1 not in given):
+            return False  # where a size that is kept is 0, runtimes refuse -1, but not what was given
         node.replace_input_with(1, _constant(node, np.array(wanted, np.int64)))
         return True
 
