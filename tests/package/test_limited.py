@@ -18,7 +18,7 @@ from torchrlopt.errors import UnsupportedError
 from torchrlopt.limited import Limits, run_limited
 
 MODULE = """
-import ctypes.util, sys, time
+import ctypes.util, os, sys, time
 assert ctypes.util.find_library("absent") is None  # asks gcc if there is one, as imports of torch do
 def main(data, arguments):
     print("noise")
@@ -35,6 +35,8 @@ def main(data, arguments):
         ctypes.string_at(0)
     if kind == "path":
         return repr(sys.path[0]).encode()
+    if kind == "programs":
+        return repr(os.get_exec_path()).encode()
     raise ValueError("no such kind")
 """
 
@@ -68,6 +70,11 @@ def test_the_folder_one_is_in_holds_no_modules(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "resource.py").write_text("raise ValueError('taken from the current folder')")
     monkeypatch.chdir(tmp_path)
     assert call(tmp_path, "echo") == b"cba"
+
+
+def test_no_folder_holds_programs(tmp_path: Path) -> None:
+    """An empty PATH stands for the current folder, whose `ld` would run where the kernel confines nothing."""
+    assert call(tmp_path, "programs") == repr([os.devnull]).encode()
 
 
 def test_the_module_cannot_write_start_or_connect(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def main() -> None:
     if is_confined:
         # Nothing can be executed below, and nothing must be looked for: with a CUDA build, torch imports
         # cuda.pathfinder, whose search for a library by gcc would end the import with PermissionError.
-        os.environ["PATH"] = ""
+        os.environ["PATH"] = os.devnull  # an empty one would stand for the working directory
     # Drop rights before other threads start, which would keep theirs. Imports only need to read.
     are_files_confined = not is_confined or sandbox.confine_files()
     module = _module(name)
