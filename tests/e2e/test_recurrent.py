@@ -77,6 +77,15 @@ def test_gradients_and_dropout_are_the_originals() -> None:
     assert not torch.equal(fast(x)[0], fast(x)[0]), "dropout"
 
 
+@pytest.mark.parametrize("layer", LAYERS)
+def test_autocast(layer: type[nn.RNNBase]) -> None:
+    model, x = build(layer), torch.randn(2, 16, 9)
+    with torch.no_grad():
+        fast = torchrlopt.optimise(model, x, **QUICK)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.testing.assert_close(fast(x), model(x), rtol=3e-2, atol=3e-2)
+
+
 class Packed(nn.Module):
     """Lengths are data."""
 

@@ -25,6 +25,7 @@ import torch
 
 from torchrlopt.ops.recurrent import CELLS, RECURRENT
 from torchrlopt.torch_private.dynamo import recurrent_modules_allowed
+from torchrlopt.torch_private.modes import is_any_autocast_enabled
 from torchrlopt.torch_private.operators import (
     TRACED_KEYS,
     OpOverload,
@@ -109,8 +110,14 @@ def whole_operators() -> Iterator[None]:
 
 @contextlib.contextmanager
 def recurrent_modules() -> Iterator[None]:
-    """Context in which Dynamo traces `nn.LSTM`, `nn.GRU` and `nn.RNN`, each as one call."""
-    with recurrent_modules_allowed(), whole_operators():
+    """Context in which Dynamo traces `nn.LSTM`, `nn.GRU` and `nn.RNN`, each as one call.
+
+    Not under autocast, where each product of a step has its own dtype: the call would be traced step by step.
+    """
+    with (
+        contextlib.nullcontext() if is_any_autocast_enabled() else recurrent_modules_allowed(),
+        whole_operators(),
+    ):
         yield
 
 
@@ -129,7 +136,7 @@ def _by_size(whole: OpOverload) -> Callable[..., torch.Tensor]:
 
 
 def _recurrent(cell: str, steps: Callable[..., Any]) -> Callable[..., Any]:
-    """Implement PyTorch's operator of a cell by ours; by its steps for gradients and dropout."""
+    """Implement PyTorch's operator of a cell by ours; by its steps for gradients, dropout and autocast."""
 
     def layers(
         x: torch.Tensor,
@@ -144,7 +151,7 @@ def _recurrent(cell: str, steps: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         given = list(states) if cell == "lstm" else [states]
         has_gradients = torch.is_grad_enabled() and any(each.requires_grad for each in (x, *given, *weights))
-        if has_gradients or (train and dropout):
+        if has_gradients or (train and dropout) or is_any_autocast_enabled():
             return steps(
                 x, states, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first
             )
