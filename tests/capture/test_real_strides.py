@@ -30,6 +30,7 @@ CASES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "conv_of_sum": lambda x: F.conv2d(summed(x), WEIGHT),
     "pool_of_sum": lambda x: F.max_pool2d(summed(x), 2),
     "norm": lambda x: F.group_norm(transposed(x), 4, MASK, MASK),
+    "norm_of_channels_last": lambda x: F.group_norm(torch.sigmoid(x[None].permute(0, 3, 1, 2)), 4),
     "norm_of_sum": lambda x: F.conv2d(F.group_norm(summed(x), 4), WEIGHT),
 }
 

@@ -96,7 +96,7 @@ def trace(
             fw_compiler=training,
             bw_compiler=boxed,
             inference_compiler=inference,
-            decompositions=PARTS | KEPT | rearranged(example_inputs),
+            decompositions=PARTS | KEPT | rearranged(gm, example_inputs),
         )
         with masks:
             run: Callable[..., Any] = compiler(gm, example_inputs)

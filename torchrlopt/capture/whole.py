@@ -77,10 +77,17 @@ REARRANGED: dict[Any, Callable[..., Any]] = {
 """Decompositions for a trace."""
 
 
-def rearranged(inputs: Sequence[Any]) -> dict[Any, Callable[..., Any]]:
-    """`REARRANGED`, and more if no input is in channels_last, so that no image is meant to be."""
+_RESHAPES = frozenset({"flatten", "reshape", "reshape_as", "unflatten", "view", "view_as"})
+
+
+def rearranged(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[Any, Callable[..., Any]]:
+    """`REARRANGED`, and more if Dynamo's graph reshapes and no input is in channels_last.
+
+    Without views of transposed tensors, what a trace takes for channels_last is.
+    """
     images = (x for x in inputs if isinstance(x, torch.Tensor) and x.dim() in _CHANNELS_LAST)
-    if all(x.is_contiguous() for x in images):
+    names = (getattr(node.target, "__name__", node.target) for node in gm.graph.nodes)
+    if any(name in _RESHAPES for name in names) and all(x.is_contiguous() for x in images):
         return REARRANGED | {torch.ops.aten.native_group_norm.default: _group_norm}
     return REARRANGED
 
