@@ -200,8 +200,8 @@ py::object recur(const PlainTensors& tensors, const py::object& x, const py::obj
   py::object y = make(tensors, {given.steps, given.batch, directions * hidden}, given.y);
   py::object h = make(tensors, {directions, given.batch, hidden}, given.h);
   const bool has_cells = given.layout.cell == kernels::Cell::kLstm;
-  py::object c = has_cells ? make(tensors, {directions, given.batch, hidden}, given.c)
-                           : make(tensors, {0}, given.c);
+  py::object c =
+      has_cells ? make(tensors, {directions, given.batch, hidden}, given.c) : make(tensors, {0}, given.c);
   if (!has_cells) given.c = given.h;
   {
     const int num_threads = tensors.num_threads();

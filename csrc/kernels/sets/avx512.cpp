@@ -41,12 +41,14 @@ constexpr int64_t kWidestPanel = 4;
 
 namespace rlopt::kernels {
 
-constinit const Kernels kAvx512 = avx512::table_of("avx512", avx512::recurrent, avx512::attention, avx512::int8_convolution);
+constinit const Kernels kAvx512 =
+    avx512::table_of("avx512", avx512::recurrent, avx512::attention, avx512::int8_convolution);
 #if RLOPT_HAS_AMX
-constinit const Kernels kAmx =
-    avx512::table_of("amx", avx512::recurrent, avx512::attention, avx512::int8_convolution, avx512::bf16x3_in_unit);
-constinit const Kernels kAmxInSoftware = avx512::table_of(
-    "amx-in-software", avx512::recurrent, avx512::attention, avx512::int8_convolution, avx512::bf16x3_in_software);
+constinit const Kernels kAmx = avx512::table_of("amx", avx512::recurrent, avx512::attention,
+                                                avx512::int8_convolution, avx512::bf16x3_in_unit);
+constinit const Kernels kAmxInSoftware =
+    avx512::table_of("amx-in-software", avx512::recurrent, avx512::attention, avx512::int8_convolution,
+                     avx512::bf16x3_in_software);
 #endif
 
 }  // namespace rlopt::kernels

@@ -53,7 +53,8 @@ namespace rlopt::kernels {
 
 namespace {
 
-constexpr Kernels kOf16 = avx512bf16::table_of("avx512", nullptr, avx512bf16::attention, avx512bf16::int8_convolution);
+constexpr Kernels kOf16 =
+    avx512bf16::table_of("avx512", nullptr, avx512bf16::attention, avx512bf16::int8_convolution);
 
 constexpr Kernels of_few(Kernels made) {
   made.depthwise = avx512bf16_of_8::depthwise;
