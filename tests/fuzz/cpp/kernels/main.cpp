@@ -8,14 +8,15 @@
 #include <iterator>
 
 #include "others.h"
+#include "recurrent.h"
 #include "sums.h"
 
 namespace rlopt::fuzz {
 
 namespace {
 
-constexpr void (*kKinds[])(Case&) = {dense,   few_channels, patches,   depthwise, grouped,   tiles,
-                                     product, pool,         pointwise, shuffle,   attention, sequence};
+constexpr void (*kKinds[])(Case&) = {dense, few_channels, patches, depthwise, grouped,  tiles,    product,
+                                     pool,  pointwise,    shuffle, attention, sequence, recurrent};
 
 }  // namespace
 
