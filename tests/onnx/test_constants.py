@@ -229,6 +229,16 @@ def test_sizes_of_one_name_that_differ(inputs: str, body: str, a: int, b: int) -
     assert_same(model, found, a=np.ones((a, 3), np.float32), b=np.ones((b, 3), np.float32))
 
 
+@pytest.mark.parametrize("equation", ["ij, ij -> ij", "...j,...j->...j"])
+def test_an_einsum_may_broadcast_a_size(equation: str) -> None:
+    model = proto_of(
+        f"""g (float[N,3] a, float[M,3] b) => (float[A,3] y) {{
+            v = Einsum<equation="{equation}">(a, b)  s = Shape(v)  e = Expand(a, s)  y = Neg(e)
+        }}"""
+    )
+    assert_same(model, folded(model), a=np.ones((1, 3), np.float32), b=np.ones((5, 3), np.float32))
+
+
 @pytest.mark.parametrize("kind", ["bool", "int8"])
 def test_a_cast_may_change_a_size(kind: str) -> None:
     to = onnx.TensorProto.DataType.Value(kind.upper())

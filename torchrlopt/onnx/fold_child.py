@@ -86,8 +86,8 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
     # The check finds a node that has no converter by its name, which may be made of that of an output.
     name_nodes(graph)
     # onnxscript takes a size for positive, but a sum of it and a constant may be negative. An If of which it
-    # keeps a branch would have no counterpart in the check.
-    with _apart([node for node in graph.all_nodes() if node.op_type in ("Abs", "If")]):
+    # keeps a branch would have no counterpart in the check. For Einsum see known_sizes.
+    with _apart([node for node in graph.all_nodes() if node.op_type in ("Abs", "Einsum", "If")]):
         fold_constants(
             model,
             onnx_shape_inference=True,

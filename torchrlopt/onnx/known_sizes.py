@@ -70,7 +70,7 @@ class _Known:
         self._dims: dict[str, Dims] = {each.name: list(each.dims) for each in proto.graph.initializer}
         self._dtypes: dict[str, int] = {}
         self._elements: dict[onnx_ir.Value, Dims | None] = {}
-        shared = _names_in_sequences(graph)
+        shared = _names_in_sequences(graph) | _names_in_einsums(graph)
         for value in (*graph.input, *graph.value_info, *graph.output):
             kind = value.type.tensor_type
             self._dtypes[value.name] = kind.elem_type
@@ -207,6 +207,28 @@ def _names_in_sequences(graph: onnx.GraphProto) -> set[str]:
     return _names(
         kind for kind in kinds if kind.HasField("sequence_type") or kind.HasField("optional_type")
     ) - {dim.dim_param for kind in tensors for dim in kind.shape.dim}
+
+
+def _names_in_einsums(graph: onnx.GraphProto) -> set[str]:
+    """Names of sizes that share a letter of an einsum. Inference takes the first one, which may be 1."""
+    shapes: dict[str, list[int | str]] = {}
+    for each in nested(graph):
+        for value in (*each.input, *each.value_info, *each.output):
+            dims = value.type.tensor_type.shape.dim
+            shapes[value.name] = [dim.dim_param or dim.dim_value for dim in dims]
+    found: set[str] = set()
+    for node in (node for each in nested(graph) for node in each.node if node.op_type == "Einsum"):
+        equation = next((a.s.decode() for a in node.attribute if a.name == "equation"), "")
+        letters: dict[str, set[int | str]] = {}
+        for term, name in zip(
+            equation.partition("->")[0].replace(" ", "").split(","), node.input, strict=False
+        ):
+            # Without letters of their own, all sizes behind an ellipsis count as one.
+            each_letter = term if "." not in term else "." * len(shapes.get(name, ()))
+            for letter, dim in zip(each_letter, shapes.get(name, ()), strict=False):
+                letters.setdefault(letter, set()).add(dim)
+        found |= {dim for dims in letters.values() if len(dims) > 1 for dim in dims if isinstance(dim, str)}
+    return found
 
 
 def _names(kinds: Iterable[onnx.TypeProto]) -> set[str]:
