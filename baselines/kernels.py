@@ -219,7 +219,9 @@ def cases() -> Cases:
     for what, given in ATTENTIONS.items():
         if _C.kernel_takes_attention(given[1], given[1], given[2], given[2], dtype_name()):
             yield what, attend(*given)
-    for cell, (steps, batch, hidden) in itertools.product(CELLS, RECURRENT):
+    for cell, (steps, batch, hidden) in itertools.product(
+        CELLS, RECURRENT if dtype_name() == "float32" else ()
+    ):
         yield f"{cell}, {steps} steps, {batch} x {hidden}", recurrent(cell, steps, batch, hidden)
 
 
