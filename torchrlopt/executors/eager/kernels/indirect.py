@@ -320,6 +320,7 @@ def pack_recurrent(weights: Sequence[torch.Tensor], cell: int, directions: int) 
     inputs, hidden = plain[0].shape[1], plain[1].shape[1]
     packed = torch.empty(_C.kernel_recurrent_size(cell, inputs, hidden, directions), device="cpu")
     given = [part if count == 4 else (*part, None, None) for part in parts]
+    # Four each, which is not known of `part`'s type.
     present(torch.float32).pack_recurrent(given, cell, inputs, hidden, packed)  # type: ignore[arg-type]
     return packed
 

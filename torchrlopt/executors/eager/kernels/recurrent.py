@@ -64,7 +64,7 @@ def _rewrite(graph: fx.Graph, node: fx.Node, named: dict[str, Any]) -> None:
 
     x = named["x"]
     mode = x.meta["val"].fake_mode
-    hidden = static_shape(named["weights"][1])[1]  # type: ignore[index]
+    hidden = cast(tuple[int, ...], static_shape(named["weights"][1]))[1]  # `_has_kernel` has looked at it
     layers = per_layer(named["weights"], named["has_biases"], named["num_layers"], named["bidirectional"])
     lasts: list[list[fx.Node]] = [[], []]
     with graph.inserting_before(node):
