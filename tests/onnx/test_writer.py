@@ -113,6 +113,11 @@ def test_an_output_that_becomes_another_output_is_an_identity() -> None:
     assert [list(output) for output in run(model, x=X)] == [[0, 2], [0, 2]]
 
 
+def test_a_value_that_becomes_an_output_takes_its_name() -> None:
+    model = rewritten("g (float[2] x) => (float[2] y) { t = Relu(x) y = Relu(t) }", "reuse_relu")
+    assert [(node.op_type, node.outputs[0].name) for node in model.graph] == [("Relu", "y")]
+
+
 def test_an_output_that_becomes_an_input_is_an_identity() -> None:
     library = _C.Library("substitution drop_neg_neg\n  t = Neg(x)\n  y = Neg(t)\n=>\n  y = x\nproof test\n")
     program = read(model_of("g (float[2] x) => (float[2] y) { t = Neg(x) y = Neg(t) }"))

@@ -321,14 +321,16 @@ class _Writer:
         return name if same else f"{name}.inner"
 
     def _outputs(self) -> list[onnx_ir.Value]:
-        """The graph's outputs under their names, with an Identity if a value has another name."""
+        """The graph's outputs; an input, or what is two outputs, gets their names by an Identity."""
         outputs = []
         for name, value in zip(self.graph.output_names, self.graph.outputs, strict=True):
             assert value is not None  # graph outputs are always there
             found = self.values[value]
             if found.name == name:
                 outputs.append(found)
-            elif str(found.name).startswith(self.prefix) and found not in outputs:
+            elif (
+                found.producer() is not None and found.name not in self.output_names and found not in outputs
+            ):
                 found.name = name
                 outputs.append(found)
             else:
