@@ -20,6 +20,7 @@ LANDLOCK, SECCOMP = "Landlock", "seccomp"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_NO_NEW_PRIVS = 38  # linux/prctl.h; required unless the process is root
+_CAPABILITY_VERSION_3, _DAC_READ_SEARCH = 0x20080522, 1 << 2  # linux/capability.h
 
 
 def confine_files() -> bool:
@@ -48,7 +49,21 @@ def confine_calls() -> bool:
 
 
 def _forbid_privileges() -> bool:
+    _drop_capabilities()
     return bool(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
+
+
+def _drop_capabilities() -> None:
+    """Keep of the capabilities of root only that to read files: others open the memory of other processes."""
+    numbers = {"x86_64": (125, 126), "aarch64": (90, 91)}.get(platform.machine())
+    if numbers is None:
+        return
+    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
+    data = ctypes.create_string_buffer(24)  # effective, permitted, inheritable, each of two halves
+    if _libc.syscall(numbers[0], header, data) == 0:
+        held = struct.unpack("=6I", data.raw)
+        kept = struct.pack("=6I", held[0] & _DAC_READ_SEARCH, held[1] & _DAC_READ_SEARCH, 0, 0, 0, 0)
+        _libc.syscall(numbers[1], header, kept)
 
 
 # ---- Landlock, linux/landlock.h

@@ -185,14 +185,15 @@ def test_large_constants_become_weights() -> None:
     model = model_of(
         """g (float[4096] x) => (float[4096] y, float[4096] out) {
             n = Constant<value_ints=[4096]>()  huge = Constant<value_ints=[1099511627776]>()
+            none = Constant<value_ints=[0,4611686018427387904]>()  q = ConstantOfShape(none)  r = Size(q)
             a = ConstantOfShape<value = float[1] {3.0}>(n)  out = ConstantOfShape(n)
             mask = Constant<value_ints=[4096,4096]>()  c = ConstantOfShape(mask)  d = Gather(c, n)
             b = ConstantOfShape(huge)  k = ConstantOfShape<value = int64[1] {1}>(n)  l = Size(b)
-            m = Gather(a, k)  o = Add(x, m)  p = Cast<to=1>(l)  y = Mul(o, p)
+            m = Gather(a, k)  o = Add(x, m)  s = Add(l, r)  p = Cast<to=1>(s)  y = Mul(o, p)
         }"""
     )
     lift(model, 2)
-    assert Counter(node.op_type for node in model.graph)["ConstantOfShape"] == 4
+    assert Counter(node.op_type for node in model.graph)["ConstantOfShape"] == 5
     tensor = model.graph.initializers["a"].const_value
     assert tensor is not None
     np.testing.assert_array_equal(tensor.numpy(), np.full(4096, 3, np.float32))

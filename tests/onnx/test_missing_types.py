@@ -8,7 +8,7 @@ import pytest
 from tests.onnx.onnx_text import proto_of
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.limited import Limits
-from torchrlopt.onnx import files, missing_types
+from torchrlopt.onnx import answers, files, missing_types
 from torchrlopt.onnx.missing_types import read_with_types
 from torchrlopt.onnx.program import Program
 
@@ -41,7 +41,7 @@ def test_without_an_answer_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(*_: object) -> bytes:
         raise UnsupportedError("it died")
 
-    monkeypatch.setattr(missing_types, "run_limited", refuse)
+    monkeypatch.setattr(answers, "run_limited", refuse)
     program = _read(proto_of(BODY))
     assert {"ai.onnx::Det", "ai.onnx::Transpose"} <= _opaque(program)
 
@@ -57,14 +57,14 @@ def test_a_file_that_hangs_the_inference_is_read_without_it(monkeypatch: pytest.
 def test_an_answer_that_makes_no_sense_changes_nothing(
     answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(missing_types, "run_limited", lambda *_: answer)
+    monkeypatch.setattr(answers, "run_limited", lambda *_: answer)
     assert "ai.onnx::Transpose" in _opaque(_read(proto_of(BODY)))
 
 
 def test_an_answer_that_contradicts_the_file_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     info = onnx.helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, [7, 7, 7])
     wrong = onnx.GraphProto(value_info=[info]).SerializeToString()
-    monkeypatch.setattr(missing_types, "run_limited", lambda *_: wrong)
+    monkeypatch.setattr(answers, "run_limited", lambda *_: wrong)
     assert "ai.onnx::Transpose" in _opaque(_read(proto_of(BODY)))
 
 
@@ -75,7 +75,7 @@ def test_weights_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         sent.append(data)
         return b""
 
-    monkeypatch.setattr(missing_types, "run_limited", note)
+    monkeypatch.setattr(answers, "run_limited", note)
     proto = proto_of(BODY)
     proto.graph.initializer.append(
         onnx.TensorProto(name="w", data_type=1, dims=(1 << 20,), raw_data=bytes(4 << 20))
@@ -88,5 +88,5 @@ def test_weights_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_file_with_types_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(missing_types, "run_limited", None)
+    monkeypatch.setattr(answers, "run_limited", None)
     _read(proto_of("g (float[2,4] x) => (float[4,2] z) { z = Transpose <perm = [1, 0]> (x) }"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -12,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.onnx.onnx_text import proto_of
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.limited import Limits
-from torchrlopt.onnx import upgrade
+from torchrlopt.onnx import answers, upgrade
 from torchrlopt.onnx.opsets import OLDEST, default_opset
 from torchrlopt.onnx.upgrade import upgraded
 
@@ -110,3 +113,21 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upgrade, "_BYTES_PER_S", 1e9)
     with pytest.raises(UnsupportedError, match="not done after"):
         upgraded(old(SOFTMAX, 9))
+
+
+def test_an_answer_that_names_another_file_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The process that answers has read an untrusted file."""
+    real = answers.run_limited
+
+    def compromised(*given: Any) -> bytes:
+        found = onnx.ModelProto.FromString(real(*given))
+        tensor = found.graph.initializer.add(name="w", dims=[1], data_type=onnx.TensorProto.FLOAT)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="../secret")
+        return found.SerializeToString()
+
+    monkeypatch.setattr(answers, "run_limited", compromised)
+    with pytest.raises(UnsupportedError, match="made an invalid model"):
+        upgraded(old(SOFTMAX, 9), tmp_path / "model.onnx")

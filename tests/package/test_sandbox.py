@@ -109,6 +109,12 @@ def test_landlock_refuses(what: str, tmp_path: Path) -> None:
     assert set(os.listdir(tmp_path)) == {"old"}
 
 
+@pytest.mark.parametrize("file", ["environ", "mem", "maps"])
+def test_the_parent_cannot_be_read(file: str, tmp_path: Path) -> None:
+    """Root's capabilities would allow it whatever Landlock says."""
+    assert outcome("files calls", f"open(f'/proc/{{parent}}/{file}', 'rb').read(1)", tmp_path) == "refused"
+
+
 @pytest.mark.parametrize("what", [*WRITES, *CALLS, *MODES])
 def test_seccomp_refuses(what: str, tmp_path: Path) -> None:
     assert outcome("calls", (WRITES | CALLS | MODES)[what], tmp_path) == "refused"

@@ -169,7 +169,7 @@ class _Source:
         """Check the message, convert it and fold its constants; a malformed one raises."""
         try:
             right = files.checked(proto, path)
-            found = upgraded(right)
+            found = upgraded(right, path)
         except UnsupportedError as error:
             if on_error == "raise":
                 raise

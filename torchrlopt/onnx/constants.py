@@ -5,19 +5,17 @@ The core knows neither these operators nor the shapes behind them, so nothing ar
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx_ir
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx_ir.passes import common
 
-from torchrlopt.errors import ModelFormatError, UnsupportedError
-from torchrlopt.limited import Limits, run_limited
-from torchrlopt.onnx import wire
+from torchrlopt.errors import UnsupportedError
+from torchrlopt.limited import Limits
+from torchrlopt.onnx.answers import answer_of
 from torchrlopt.onnx.opsets import STANDARD_DOMAINS
 from torchrlopt.onnx.weightless import has_content, without_weights
 
@@ -51,13 +49,9 @@ def folded(proto: onnx.ModelProto) -> onnx.ModelProto:
     inputs = {value.name for value in small.graph.input}  # a call may override the weights among them
     weights = small.graph.initializer
     names = [each.name for each in weights if each.name in inputs or not has_content(each)]
-    limits = dataclasses.replace(LIMITS, seconds=LIMITS.seconds + len(data) / _BYTES_PER_S)
-    found = onnx.ModelProto()
     try:
-        answer = run_limited(str(_CHILD), names, data, limits, "the folding of constants")
-        wire.check_size(answer)
-        found.ParseFromString(answer)
-    except (DecodeError, ModelFormatError, UnsupportedError):
+        found = answer_of(_CHILD, names, data, LIMITS, _BYTES_PER_S, "the folding of constants")
+    except UnsupportedError:
         return proto
     result = onnx.ModelProto()
     result.CopyFrom(proto)
@@ -107,7 +101,8 @@ def _fill(model: onnx_ir.Model) -> None:
         if sizes is None or output.is_graph_output() or element.dtype.kind != "f" or element.size != 1:
             continue
         shape = sizes.numpy().tolist()
-        num_bytes = math.prod(shape) * element.itemsize
+        # A size of 0 leaves others that numpy refuses.
+        num_bytes = math.prod(max(size, 1) for size in shape) * element.itemsize
         if min(shape, default=0) < 0 or num_bytes > room:
             continue
         room -= num_bytes

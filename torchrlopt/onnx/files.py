@@ -49,7 +49,7 @@ def load(path: str | Path) -> onnx_ir.Model:
         raise ModelFormatError(
             "the name of the file is no UTF-8", where=ascii(str(path)), todo="rename the file"
         ) from escaped(error)
-    return made_of(upgraded(checked(safety.parse(path), path)), path)
+    return made_of(upgraded(checked(safety.parse(path), path), path), path)
 
 
 def prepared(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:

@@ -6,16 +6,14 @@ a declaration, everything downstream would stay unoptimised. ONNX's inference kn
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import onnx
 import onnx_ir
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from torchrlopt.errors import ModelFormatError, UnsupportedError
-from torchrlopt.limited import Limits, run_limited
-from torchrlopt.onnx import wire
+from torchrlopt.limited import Limits
+from torchrlopt.onnx.answers import answer_of
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.reader import read
 from torchrlopt.onnx.weightless import without_weights
@@ -73,22 +71,14 @@ def _inferred(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
     """Types by value name, as far as the inference found them.
 
     Raises:
-        UnsupportedError: the inference died or timed out, or the model is too large for it.
-        ModelFormatError: its answer makes no sense.
+        UnsupportedError: see `answer_of`, or the model is too large for the inference.
     """
     data = without_weights(proto).SerializeToString()
     if len(data) > _MAX_BYTES:
         raise UnsupportedError(
             "the model is too large to infer its types", expected=_MAX_BYTES, got=len(data)
         )
-    limits = dataclasses.replace(LIMITS, seconds=LIMITS.seconds + len(data) / _BYTES_PER_S)
-    answer = run_limited(str(_CHILD), (), data, limits, "the inference of types")
-    wire.check_size(answer, onnx.GraphProto)
-    graph = onnx.GraphProto()
-    try:
-        graph.ParseFromString(answer)
-    except DecodeError as error:
-        raise ModelFormatError("the inferred types do not parse", got=str(error)) from escaped(error)
+    graph = answer_of(_CHILD, (), data, LIMITS, _BYTES_PER_S, "the inference of types", onnx.GraphProto)
     return {info.name: info.type for info in graph.value_info if info.type.tensor_type.elem_type}
 
 

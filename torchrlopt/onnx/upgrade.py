@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from torchrlopt.errors import ModelFormatError, UnsupportedError
-from torchrlopt.limited import Limits, run_limited
-from torchrlopt.onnx import wire
+from torchrlopt.errors import ModelFormatError, UnsafePathError, UnsupportedError
+from torchrlopt.limited import Limits
+from torchrlopt.onnx import safety
+from torchrlopt.onnx.answers import answer_of
 from torchrlopt.onnx.opsets import OLDEST, OLDEST_CONVERTED, STANDARD_DOMAINS, default_opset
 from torchrlopt.onnx.subgraphs import nested
 from torchrlopt.onnx.weightless import put_weights_back, without_weights
@@ -28,11 +27,12 @@ _SCAN_HAS_NO_BATCH = 9  # before, it had a batch axis; the converter ignores thi
 _CHILD = Path(__file__).with_name("child.py")
 
 
-def upgraded(proto: onnx.ModelProto) -> onnx.ModelProto:
+def upgraded(proto: onnx.ModelProto, path: Path | None = None) -> onnx.ModelProto:
     """An equivalent model of a supported opset.
 
     Args:
         proto: a valid model.
+        path: the file it comes from; None for a model in memory.
 
     Returns:
         `proto` itself if its opset is supported.
@@ -56,22 +56,20 @@ def upgraded(proto: onnx.ModelProto) -> onnx.ModelProto:
     if opset < _SCAN_HAS_NO_BATCH and has_scan:
         raise UnsupportedError("ONNX does not convert this operator", got=f"Scan of opset {opset}")
     data = without_weights(proto).SerializeToString()
-    limits = dataclasses.replace(LIMITS, seconds=LIMITS.seconds + len(data) / _BYTES_PER_S)
     what = f"the conversion from opset {opset} to {OLDEST}"
-    answer = run_limited(str(_CHILD), (str(OLDEST),), data, limits, what)
-    found = onnx.ModelProto()
-    try:
-        wire.check_size(answer)
-        found.ParseFromString(answer)
-    except (DecodeError, ModelFormatError) as error:
-        raise UnsupportedError(f"{what} failed", got=str(error)) from escaped(error)
+    found = answer_of(_CHILD, (str(OLDEST),), data, LIMITS, _BYTES_PER_S, what)
     if default_opset(found) != OLDEST:
         raise UnsupportedError(f"{what} failed", expected=OLDEST, got=default_opset(found))
     if _signature(found) != _signature(proto):
         raise UnsupportedError(f"{what} changed the model's inputs or outputs", got=_signature(found))
     if opset < _RESIZE_HAS_MODES:
         _restore_resizing(found.graph)
-    return _completed(found, proto)
+    completed = _completed(found, proto)
+    try:
+        safety.check(completed, path)  # the process that answered has read an untrusted file
+    except (ModelFormatError, UnsafePathError) as error:
+        raise UnsupportedError(f"{what} made an invalid model", got=str(error)) from escaped(error)
+    return completed
 
 
 def _signature(proto: onnx.ModelProto) -> list[tuple[str, int]]:
