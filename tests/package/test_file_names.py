@@ -15,7 +15,7 @@ from torchrlopt.executors.lowering.around import lower_pair
 from torchrlopt.onnx import files
 
 #: What PyTorch's older exporter, TensorFlow and people call their inputs, and what Python cannot.
-ORDINARY = ["x", "input.1", "x:0", "images/0", "class", "None", "1x", "a b", "déjà", "cut_1"]
+ORDINARY = ["x", "input.1", "x:0", "images/0", "class", "None", "1x", "a b", "déjà", "argument_1"]
 
 
 def relus(name: str) -> onnx.ModelProto:
@@ -68,6 +68,18 @@ def test_the_name_of_an_input_is_not_run_by_the_check(tmp_path: Path) -> None:
     assert not ran.exists()
 
 
+def test_the_name_of_a_free_size_is_not_run(tmp_path: Path) -> None:
+    ran, name = marker(tmp_path)
+    proto = relus("x")
+    for each in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        each.type.tensor_type.shape.dim[0].dim_param = name.removeprefix("x=")
+    path = saved(tmp_path, proto)
+    report = torchrlopt.optimise_onnx(path, tmp_path / "out.onnx", cache=False, searcher="greedy")
+    assert report.kept == "rewritten"
+    check_files(path, tmp_path / "out.onnx", seed=0)  # the same in this process, which could make the file
+    assert not ran.exists()
+
+
 def test_the_name_of_an_input_is_not_run_by_other_commands(tmp_path: Path) -> None:
     ran, name = marker(tmp_path)
     proto = relus(name)
@@ -79,7 +91,7 @@ def test_the_name_of_an_input_is_not_run_by_other_commands(tmp_path: Path) -> No
 
 
 def test_names_of_an_input_and_of_a_cut_do_not_meet(tmp_path: Path) -> None:
-    model = files.load(saved(tmp_path, relus("cut_1")))
+    model = files.load(saved(tmp_path, relus("argument_1")))
     for around in lower_pair(model, model):
         targets = [node.target for node in around.module.graph.find_nodes(op="placeholder")]
         assert len(targets) == len(set(targets)) == 2

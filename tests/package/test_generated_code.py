@@ -80,11 +80,16 @@ ALLOWED = {
     ("limited/child.py", "exec_module"): "the same, by its path",
     ("executors/isolation/task_child.py", "run_path"): "the file of a runtime that the parent names",
     ("compile/repro_source.py", "python_code"): "goes through `checked`",
+    ("executors/weights/overflow.py", "recompile"): "a lazy module, which goes through `checked`",
+    ("executors/eager/dispatch.py", "recompile"): "a lazy module, which goes through `checked`",
+    ("capture/exported.py", "recompile"): "names that torch.export made of the user's program",
+    ("compile/export_program.py", "recompile"): "names that torch.export made of the user's program",
+    ("api/saved.py", "torch.export.load"): "a file that the user trusts, see there, or has just saved",
 }
 
 MAKERS = {
     "exec", "eval", "compile", "__import__", "import_module", "exec_module", "python_code", "run_path",
-    "run_module", "sympify", "parse_expr", "torch.load", "pickle.load", "pickle.loads",
+    "run_module", "sympify", "parse_expr", "recompile", "torch.load", "torch.export.load", "pickle.load", "pickle.loads",
     "os.system", "os.popen",
 }  # fmt: skip
 

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchrlopt.errors import UnsupportedError
-from torchrlopt.limited.child import CONFINED, DONE, TRUSTED
+from torchrlopt.limited.child import CONFINED, DONE, NOTE, TRUSTED
+from torchrlopt.plain_text import printable
 from torchrlopt.processes import ending, module_path, plain_environment, python_executable
 
 logger = logging.getLogger("torchrlopt")
@@ -129,11 +130,11 @@ def call_limited(module: str, arguments: Sequence[str], data: int, limits: Limit
             process.kill()
     lines = errors.decode(errors="replace").strip("\0\n ").splitlines()
     for line in lines:
-        if line.startswith("sandbox: "):
-            logger.debug("%s keeps rights that it does not need: %s", what, line)
+        if line.startswith(NOTE):
+            logger.debug("%s keeps rights that it does not need: %s", what, printable(line))
     if process.returncode == 0 and answer.endswith(DONE):
         return answer.removesuffix(DONE)
-    detail = lines[-1][:500] if lines and not lines[-1].startswith("sandbox: ") else ""
+    detail = lines[-1][:500] if lines and not lines[-1].startswith(NOTE) else ""
     if process.returncode == 0:
         # A program that ignores SIGCHLD gets no status: it may have been killed, as below.
         is_known = signal.getsignal(signal.SIGCHLD) != signal.SIG_IGN

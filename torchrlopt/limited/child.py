@@ -20,7 +20,7 @@ from types import ModuleType
 _PACKAGE = Path(__file__).resolve().parents[1]
 CONFINED, TRUSTED = "confined", "trusted"
 DONE = b"done"  # marks a complete answer: if SIGCHLD is ignored there is no exit status
-_NOTE = "sandbox: "  # prefix of lines that the parent logs
+NOTE = "sandbox: "  # prefix of lines that the parent logs
 _GRACE_S = 5.0  # lets the parent, which reports more, end this process first
 
 
@@ -49,7 +49,7 @@ def main() -> None:
     if not (are_files_confined and are_calls_confined):
         missing = [] if are_files_confined else [sandbox.LANDLOCK]
         missing += [] if are_calls_confined else [sandbox.SECCOMP]
-        print(f"{_NOTE}the kernel has no {' and no '.join(missing)}", file=sys.stderr, flush=True)
+        print(f"{NOTE}the kernel has no {' and no '.join(missing)}", file=sys.stderr, flush=True)
     answer.write(module.main(data, arguments))
     answer.write(DONE)
     answer.close()

@@ -43,12 +43,6 @@ def load(path: str | Path) -> onnx_ir.Model:
         UnsupportedError: it is valid but uses an unsupported feature.
     """
     path = Path(path)
-    try:
-        str(path).encode()
-    except UnicodeEncodeError as error:  # onnx only accepts UTF-8 names, and would blame the model
-        raise ModelFormatError(
-            "the name of the file is no UTF-8", where=ascii(str(path)), todo="rename the file"
-        ) from escaped(error)
     return made_of(upgraded(checked(safety.parse(path), path), path), path)
 
 

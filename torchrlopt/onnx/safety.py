@@ -46,9 +46,15 @@ def parse(path: Path) -> onnx.ModelProto:
     """Parse a model file without checking its content.
 
     Raises:
-        ModelFormatError: it is not a regular file, too large, or not a model.
+        ModelFormatError: it is not a regular file, too large, or not a model, or its name is not UTF-8.
         FileNotFoundError: there is no such file.
     """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:  # onnx only accepts UTF-8 names, and would blame the model
+        raise ModelFormatError(
+            "the name of the file is no UTF-8", where=ascii(str(path)), todo="rename the file"
+        ) from escaped(error)
     try:
         data = read_bounded(path, MAX_FILE_BYTES)
     except OSError as error:
