@@ -3,7 +3,9 @@
     python -m training.train --row plan --minutes 10 --out runs/plan
 
 The rows "mf", "plan" and "gumbel" learn from real episodes, "wm" and "wm_plus" in the imagination of a world
-model.
+model. RLlib trains the networks of "mf" by other algorithms, and on clusters:
+
+    python -m training.train --row mf --engine rllib --algo impala --num-env-runners 4 --out runs/impala
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from training.device.prices import Prices, typical_prices
 from training.dream_trainer import DreamTrainer
 from training.episodes.answers import Answers
 from training.real_trainer import RealTrainer
+from training.trainer import Trainer
 
 
 def trainer_of(
@@ -90,10 +93,25 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="directory of the run")
     parser.add_argument("--resume", action="store_true", help="continue the run in it")
     add_arguments(parser)
+    engine = parser.add_argument_group("RLlib", "the extra `rllib`; data depend on how fast processes are")
+    engine.add_argument("--engine", choices=("own", "rllib"), default="own", help="who trains [own]")
+    engine.add_argument("--algo", default="ppo", help="ppo, appo, impala or dqn [ppo]")
+    for name, number, told in (
+        ("num-env-runners", 2, "processes that play, one processor each; 0: this process"),
+        ("num-learners", 0, "processes that learn; 0: this process"),
+        ("batch", 512, "steps of an update"),
+    ):
+        engine.add_argument(f"--{name}", type=int, default=number, help=f"{told} [{number}]")
     given = parser.parse_args()
-    prices = typical_prices()
     try:
-        trainer = trainer_of(config_of(given), given.out, resume=given.resume, prices=prices)
+        config, named = config_of(given), {"resume": given.resume, "prices": typical_prices()}
+        if given.engine == "rllib":
+            from training.engines.rllib import Engine, RllibTrainer  # heavy, and an extra
+
+            settings = Engine(given.algo, given.num_env_runners, given.num_learners, given.batch)
+            trainer: Trainer = RllibTrainer(settings, config, given.out, **named)
+        else:
+            trainer = trainer_of(config, given.out, **named)
         trainer.run()
     except (RlOptError, FileExistsError) as error:
         parser.error(str(error))

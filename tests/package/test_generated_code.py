@@ -89,8 +89,8 @@ ALLOWED = {
 
 MAKERS = {
     "exec", "eval", "compile", "__import__", "import_module", "exec_module", "python_code", "run_path",
-    "run_module", "sympify", "parse_expr", "recompile", "torch.load", "torch.export.load", "pickle.load", "pickle.loads",
-    "os.system", "os.popen",
+    "run_module", "sympify", "parse_expr", "recompile", "torch.load", "torch.export.load", "pickle.load",
+    "pickle.loads", "os.system", "os.popen",
 }  # fmt: skip
 
 

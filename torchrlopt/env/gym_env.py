@@ -27,6 +27,7 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
         reward: see `torchrlopt.env.reward`.
         padding: sizes of the observations.
         exact_only: allow bit-exact substitutions only.
+        has_macros: offer a substitution at a whole class of similar places as one action, too.
 
     Raises:
         EnvError: `graphs` is empty.
@@ -44,6 +45,7 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
         reward: Reward = best_so_far,
         padding: Padding | None = None,
         exact_only: bool = False,
+        has_macros: bool = False,
     ) -> None:
         self._vector = RewriteVectorEnv(
             graphs,
@@ -55,6 +57,7 @@ class RewriteEnv(gymnasium.Env[dict[str, Any], np.int64]):
             padding=padding,
             autoreset_mode=AutoresetMode.DISABLED,
             exact_only=exact_only,
+            has_macros=has_macros,
         )
         self.core = self._vector.core
         self.padding = self._vector.padding

@@ -23,11 +23,13 @@ class Padding:
         nodes: maximum number of nodes, in topological order.
         edges: maximum number of edges, between nodes that are shown.
         candidates: maximum number of candidates that are shown and can be chosen.
+        matched: maximum number of nodes that are shown of those that a candidate matches.
     """
 
     nodes: int = 2048
     edges: int = 4096
     candidates: int = 1024
+    matched: int = 16
 
     def space(self) -> spaces.Dict:
         """Return the observation space of one episode; see `pad`."""
@@ -47,6 +49,7 @@ class Padding:
                 "globals": spaces.Box(-_LIMIT, _LIMIT, (len(columns("global")),), np.float32),
                 "substitutions": index((self.candidates,), np.iinfo(np.int32).max),
                 "candidates": box(self.candidates, "candidate"),
+                "matched": index((self.candidates, self.matched), self.nodes),
                 "action_mask": spaces.MultiBinary(self.candidates + 1),
             }
         )
@@ -76,7 +79,17 @@ class Padding:
             result["edge_index"][env, :, : ends.shape[1]] = shown
             begin, end = arrays["candidate_offsets"][env : env + 2]
             result["action_mask"][env, : min(end - begin, self.candidates)] = 1
+            self._pad_matched(result["matched"][env], arrays, begin, end, arrays["node_offsets"][env])
         return result
+
+    def _pad_matched(self, rows: NDArray[Any], arrays: Arrays, begin: int, end: int, first_node: int) -> None:
+        """Write the matched nodes of an episode's candidates to rows that hold -1."""
+        offsets = arrays["matched_offsets"][begin : min(end, begin + self.candidates) + 1]
+        matched = arrays["matched"][offsets[0] : offsets[-1]] - first_node
+        candidate = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        place = np.arange(len(matched)) - (offsets - offsets[0])[candidate]
+        is_shown = (place < self.matched) & (matched < self.nodes)
+        rows[candidate[is_shown], place[is_shown]] = matched[is_shown]
 
 
 def _dtype(space: spaces.Space[Any]) -> np.dtype[Any]:

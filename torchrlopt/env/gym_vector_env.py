@@ -46,6 +46,7 @@ class RewriteVectorEnv(VectorEnv[Arrays, NDArray[Any], NDArray[Any]]):
         padding: sizes of the observations.
         autoreset_mode: SAME_STEP or DISABLED.
         exact_only: allow bit-exact substitutions only.
+        has_macros: offer a substitution at a whole class of similar places as one action, too.
 
     Raises:
         EnvError: `graphs` is empty, or the mode is NEXT_STEP.
@@ -65,6 +66,7 @@ class RewriteVectorEnv(VectorEnv[Arrays, NDArray[Any], NDArray[Any]]):
         padding: Padding | None = None,
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
         exact_only: bool = False,
+        has_macros: bool = False,
     ) -> None:
         if autoreset_mode == AutoresetMode.NEXT_STEP:
             raise EnvError(
@@ -80,6 +82,7 @@ class RewriteVectorEnv(VectorEnv[Arrays, NDArray[Any], NDArray[Any]]):
             num_threads=num_threads,
             max_steps=max_steps,
             exact_only=exact_only,
+            has_macros=has_macros,
         )
         self.num_envs = num_envs
         self.padding = padding or Padding()

@@ -1,0 +1,1 @@
+"""Other libraries' training loops, on the environments and networks of this package."""
