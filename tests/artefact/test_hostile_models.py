@@ -137,6 +137,8 @@ def test_what_is_no_file(kind: str, tmp_path: Path) -> None:
 
 
 ONES = torch.ones(2, 8, 4, 4)
+LOWEST = torch.full((2,), torch.iinfo(torch.int64).min)
+RNN = ("rnn_tanh", False, 1, False, False)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,10 @@ ONES = torch.ones(2, 8, 4, 4)
             (ONES, torch.ones(1), torch.ones(8), torch.ones(8), torch.ones(8), 0.1, 1e-5),
         ),
         ("aten._weight_norm_interface.default", (ONES, torch.ones(1))),
+        ("aten._weight_norm_interface.default", (ONES, torch.ones(1).expand(2, 1, 1, 1))),
         ("aten.native_group_norm.default", (ONES, None, None, 2, 8, 10**6, 2, 1e-5)),
+        ("aten.native_group_norm.default", (ONES, torch.ones(1).expand(8), None, 2, 8, 16, 2, 1e-5)),
+        ("torchrlopt.recurrent.default", (ONES[0], [torch.ones(1, 8, 2)], [torch.ones(2, 1)] * 2, *RNN)),
         *(
             ("aten._embedding_bag.default", (ONES[0, 0], torch.tensor([1, 2]), *others))
             for others in [
@@ -169,6 +174,31 @@ ONES = torch.ones(2, 8, 4, 4)
 def test_operators_that_trust_their_caller_are_checked(name: str, args: tuple[Any, ...]) -> None:
     with pytest.raises(UnsupportedError, match="do not fit"):
         functions.checked_of(name)(*args)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "named"),
+    [
+        ("aten._upsample_bilinear2d_aa.default", (ONES, [9, 9], False, 1e-4, None), {}),
+        ("aten._upsample_bicubic2d_aa.default", (ONES, [9, 9], False, None, 1e-15), {}),
+        ("aten.div.Tensor_mode", (LOWEST, torch.tensor([1, -1])), {"rounding_mode": "trunc"}),
+        ("aten.div_.Scalar_mode", (LOWEST, -1), {"rounding_mode": "trunc"}),
+    ],
+)
+def test_numbers_that_end_a_process_are_refused(
+    name: str, args: tuple[Any, ...], named: dict[str, Any]
+) -> None:
+    with pytest.raises(UnsupportedError, match=r"a scale is not that of the sizes|a quotient has no value"):
+        functions.checked_of(name)(*args, **named)
+
+
+def test_other_scales_and_quotients_pass() -> None:
+    resize = functions.checked_of("aten._upsample_bilinear2d_aa.default")
+    for sizes, scale in (([1, 1], None), ([5, 5], 1.3), ([1, 1], 0.3), ([40, 40], 10.0)):
+        assert resize(ONES, sizes, False, scale, scale).shape[2:] == torch.Size(sizes)
+    divide = functions.checked_of("aten.div.Tensor_mode")
+    assert divide(LOWEST, torch.tensor([-1, 2]), rounding_mode="floor").tolist()[1] == -(2**62)
+    assert divide(ONES, 2, rounding_mode="trunc").sum() == 0
 
 
 @pytest.mark.parametrize(

@@ -94,5 +94,7 @@ def _found(name: str) -> Callable[..., Any] | None:
     packet, _, overload = rest.partition(".")
     if packet not in operators.NAMES.get(namespace, ()) or not overload:
         return None
+    if namespace == "torchrlopt":
+        from torchrlopt.ops import recurrent  # noqa: F401  # heavy; registers the operator
     found = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
     return found if isinstance(found, OpOverload) else None

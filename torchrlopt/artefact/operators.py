@@ -7,7 +7,7 @@ looking. `checked` has what some operators leave to their callers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -101,11 +101,31 @@ def _check_group_norm(
 ) -> None:
     if min(batch, channels, pixels) < 0 or x.numel() != batch * channels * pixels:
         raise _do_not_fit(x)
+    if not all(
+        each is None or (each.is_contiguous() and each.numel() == channels) for each in (weight, bias)
+    ):
+        raise _do_not_fit(x)  # they are read by their first address
 
 
 def _check_weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> None:
-    if dim not in (0, v.dim() - 1) or g.numel() != v.shape[dim]:
+    is_dense = v.is_contiguous() and g.is_contiguous()
+    if dim not in (0, v.dim() - 1) or g.numel() != v.shape[dim] or not is_dense:
         raise _do_not_fit(v, g)
+
+
+def _check_resize(x: torch.Tensor, sizes: Sequence[int], align_corners: bool, *scales: float | None) -> None:
+    """The window over which pixels are averaged is as wide as a scale says."""
+    for given, old, new in zip(scales, x.shape[2:], sizes, strict=False):
+        if given is not None and not new <= given * old * 2 <= 4 * (new + 1):
+            raise UnsupportedError("a scale is not that of the sizes", expected=new / max(old, 1), got=given)
+
+
+def _check_quotient(a: Any, b: Any, *, rounding_mode: str | None = None, **others: Any) -> None:
+    """The lowest integer by -1 ends the process."""
+    if rounding_mode != "trunc" or a.is_floating_point() or a.dtype is torch.bool:
+        return
+    if bool(((a == torch.iinfo(a.dtype).min) & (torch.as_tensor(b) == -1)).any()):
+        raise UnsupportedError("a quotient has no value", got=f"{torch.iinfo(a.dtype).min} by -1")
 
 
 def _check_transposed(
@@ -127,6 +147,10 @@ def _do_not_fit(*tensors: torch.Tensor) -> UnsupportedError:
 
 
 _CHECKS: dict[str, Callable[..., None]] = {
+    "div": _check_quotient,
+    "div_": _check_quotient,
+    "_upsample_bicubic2d_aa": _check_resize,
+    "_upsample_bilinear2d_aa": _check_resize,
     "_embedding_bag": _check_bags,
     "_convolution_transpose_pointwise": _check_transposed,
     "_scaled_dot_product_flash_attention_for_cpu": _check_attention,

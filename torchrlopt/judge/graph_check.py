@@ -154,6 +154,9 @@ def _with_lent(candidate: right.Callee, weights: Mapping[int, torch.Tensor]) -> 
     return lambda *args: candidate(*(lent.get(at, each) for at, each in enumerate(args)))
 
 
+_OWN = ("aten", "prims", "torchrlopt")
+
+
 def _has_foreign_operators(aten: torch.fx.GraphModule) -> bool:
     operators = (node.target for node in aten.graph.nodes if node.op == "call_function")
-    return any(isinstance(each, OpOverload) and each.namespace not in ("aten", "prims") for each in operators)
+    return any(isinstance(each, OpOverload) and each.namespace not in _OWN for each in operators)

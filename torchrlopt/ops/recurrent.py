@@ -14,6 +14,7 @@ import onnx_ir as ir
 import torch
 from torch import fx
 
+from torchrlopt.errors import UnsupportedError
 from torchrlopt.ops.builder import GraphBuilder
 from torchrlopt.ops.emitter import Emitter, aten
 from torchrlopt.ops.onnx_types import Dim, value_dims, value_dtype
@@ -43,6 +44,37 @@ _ACTIVATIONS: dict[str, dict[tuple[str, ...], str]] = {
 }
 
 
+def _check(
+    x: torch.Tensor,
+    states: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    cell: str,
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+) -> None:
+    """Compare all sizes: PyTorch's kernels trust those of the weights.
+
+    Raises:
+        UnsupportedError: there is no such cell, or operands do not fit each other.
+    """
+    directions = 2 if bidirectional else 1
+    count = num_layers * directions
+    is_known = cell in CELLS and x.dim() == 3 and count > 0 and len(states) == (2 if cell == "lstm" else 1)
+    if not is_known or any(each.dim() != 3 or each.shape[0] != count for each in states):
+        raise UnsupportedError("a recurrent layer has other operands", got=f"{cell}, {len(states)} states")
+    size, width = states[-1].shape[2], states[0].shape[2]  # of cells, and of what the layers return
+    rows, expected = len(_GATES[cell]) * size, []
+    for layer in range(num_layers):
+        read = x.shape[2] if layer == 0 else directions * width
+        part = [(rows, read), (rows, width), *[(rows,)] * (2 if has_biases else 0)]
+        part += [(width, size)] if len(weights) > count * len(part) else []  # a projection
+        expected += part * directions
+    if [tuple(each.shape) for each in weights] != expected:
+        got = [tuple(each.shape) for each in weights]
+        raise UnsupportedError("the weights of a recurrent layer do not fit", expected=expected, got=got)
+
+
 def _run(
     x: torch.Tensor,
     states: Sequence[torch.Tensor],
@@ -53,6 +85,7 @@ def _run(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    _check(x, states, weights, cell, has_biases, num_layers, bidirectional)
     # PyTorch's result is in the order of steps too, whichever axis is the first.
     steps = x.transpose(0, 1) if batch_first else x
     given = list(states) if cell == "lstm" else states[0]
@@ -71,6 +104,7 @@ def _fake(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    _check(x, states, weights, cell, has_biases, num_layers, bidirectional)
     steps, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
     y = x.new_empty(steps, batch, states[0].shape[2] * (2 if bidirectional else 1))
     last = [x.new_empty(num_layers * (2 if bidirectional else 1), batch, each.shape[2]) for each in states]

@@ -254,6 +254,8 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
             stable_forms.group_norm,
         ),
         Row("GridSample", _TIES, None, _is_nearest),
+        Row("GRU", "0 where a gate is below -18", None, _is_magnified),
+        Row("LSTM", "0 where a gate is below -18", None, _is_magnified),
         Row("ReduceMean", _NO_NAN, None, _is_of_nothing),
         Row("ReduceMean", "off by the mean's own error, squared", stable_forms.centred_again, _is_variance),
         Row("ReduceL1", _ONE_BY_ONE, stable_forms.summed, _is_float),
