@@ -13,7 +13,7 @@ import dataclasses
 import random
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -193,6 +193,14 @@ def _inputs(session: Any) -> dict[str, Any]:
     return found
 
 
+def _or_refused(main: Callable[..., bytes], data: bytes, arguments: Any) -> bytes:
+    """What a process answers whose every error means that it died."""
+    try:
+        return main(data, arguments)
+    except Exception as error:
+        raise UnsupportedError("it died", got=repr(error)) from error
+
+
 @contextlib.contextmanager
 def _in_one_process() -> Iterator[None]:
     """All that confined processes do, where a text that is run leaves its mark: seconds become a tenth.
@@ -203,7 +211,7 @@ def _in_one_process() -> Iterator[None]:
 
     def answer(module: str, arguments: Any, data: bytes, limits: Any, what: str) -> bytes:
         if Path(module).stem == "fold_child":
-            return fold_child.main(data, arguments)
+            return _or_refused(fold_child.main, data, arguments)
         if "inference" in what:
             raise UnsupportedError("not asked")
         return confined(module, arguments, data, limits, what)
@@ -212,7 +220,7 @@ def _in_one_process() -> Iterator[None]:
         return check_file.main(data, arguments)
 
     def fold(_: str, arguments: Any, data: bytes, *__: Any) -> bytes:
-        return fold_file.main(data, arguments)
+        return _or_refused(fold_file.main, data, arguments)
 
     with contextlib.ExitStack() as stack:
         for module, instead in ((answers, answer), (check_file, check), (fold_file, fold)):
