@@ -272,3 +272,15 @@ def test_nothing_is_chosen_on_a_gain_that_noise_may_have_made(
     timing = Timing(1.0, 1.0 - gain, gain, spread, num_rounds, is_calm=is_calm, is_bound=is_bound)
     assert Policy().is_faster(timing) == is_faster
     assert Policy(min_gain=-10.0).is_faster(timing), "who asks for no gain accepts what noise says"
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "gain", "wanted"),
+    [(2.0, -0.05, True), (2.0, -0.005, False), (0.006, -0.05, False), (0.006, -0.5, True), (2.0, 0.5, False)],
+)
+def test_a_smaller_file_is_refused_if_it_is_clearly_slower(
+    before_ms: float, gain: float, wanted: bool
+) -> None:
+    """By more than noise, and by more than two builds of one file differ."""
+    found = Timing(before_ms, before_ms * (1 - gain), gain, 0.01, 16)
+    assert Policy().is_clearly_slower(found) is wanted

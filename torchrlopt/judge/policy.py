@@ -38,6 +38,8 @@ class Policy:
         guards_saving_ms: if a graph saves more than this, Dynamo's guards cannot reverse the verdict either:
             those of a thousand weights take half a millisecond.
         long_call_ms: nor can they if the original takes longer than this: they stay below `min_gain` of it.
+        slower_ms: a smaller file is not refused for less than this. Calls of a few microseconds differ by a
+            tenth of one from build to build, which is beyond the spread of their times.
     """
 
     min_gain: float = 0.02
@@ -50,6 +52,7 @@ class Policy:
     wrapper_saving_ms: float = 0.2
     guards_saving_ms: float = 1.0
     long_call_ms: float = 50.0
+    slower_ms: float = 0.001
 
     @classmethod
     def of(cls, options: TimingOptions) -> Policy:
@@ -63,7 +66,7 @@ class Policy:
 
     def is_clearly_slower(self, timing: Timing) -> bool:
         """Whether the second of two callables takes longer than the first, beyond noise."""
-        return timing.gain < 0 and -timing.gain > noise_of(timing)
+        return timing.after_ms - timing.before_ms > self.slower_ms and -timing.gain > noise_of(timing)
 
     def shortfall(self, timing: Timing) -> tuple[str, str]:
         """Return how a candidate that is not chosen falls short, in words and in numbers."""
