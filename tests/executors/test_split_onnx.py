@@ -44,6 +44,16 @@ def test_products_of_weights_leave_the_model() -> None:
     np.testing.assert_allclose(got, (x @ (w @ v).tanh()).numpy(), rtol=1e-5)
 
 
+def test_weights_of_integers_stay_integers() -> None:
+    body = """g (float[2, 3] x, int8[3, 4] w, float[4] s) => (float[2, 4] y) {
+        t = Neg (s)
+        v = DequantizeLinear <axis = 1> (w, t)
+        y = MatMul (x, v) }"""
+    model, prologue = split(body, "w", "s")
+    assert ops(model) == ["DequantizeLinear", "MatMul"]
+    assert prologue.names == {"w", "t"}
+
+
 def test_weights_read_as_they_are_stay_beside_results() -> None:
     body = """g (float[2, 3] x, float[3, 3] w) => (float[2, 3] y) {
         t = Neg (w)

@@ -18,10 +18,11 @@ from torchrlopt.executors.weights.static_part import Step, crossing, hoisted
 from torchrlopt.executors.weights.widening import compute_in_float64
 from torchrlopt.onnx.subgraphs import subgraphs
 
-_RANDOM = frozenset(
-    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-     "RandomUniformLike"}
+_NOT_AHEAD = frozenset(
+    {"Bernoulli", "DequantizeLinear", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike",
+     "RandomUniform", "RandomUniformLike"}
 )  # fmt: skip
+"""What is never evaluated ahead: random numbers, and weights of integers, which runtimes multiply as such."""
 
 
 def split_weights(
@@ -103,7 +104,7 @@ def steps_of(graph: onnx_ir.Graph) -> list[Step[onnx_ir.Node, onnx_ir.Value]]:
             node,
             [value for value in node.inputs if value is not None],
             node.outputs,
-            node.op_type not in _RANDOM and not subgraphs(node),
+            node.op_type not in _NOT_AHEAD and not subgraphs(node),
         )
         for node in graph
     ]
