@@ -98,6 +98,22 @@ def test_other_forms_are_opaque_and_keep_their_types(body: str) -> None:
     assert program.graph.output_names == declared
 
 
+OF_INTEGERS = {
+    "both operands": "f = DequantizeLinear(q, s)  v = DequantizeLinear(w, s)  y = MatMul(f, v)",
+    "in another shape": "h = DequantizeLinear(p, s)  f = Reshape(h, to)  y = MatMul(f, z)",
+    "weights only": "v = DequantizeLinear(w, s)  y = MatMul(x, v)",
+}
+
+
+@pytest.mark.parametrize("kind", OF_INTEGERS)
+def test_products_of_integers_are_opaque(kind: str) -> None:
+    body = f"""g (float[2,3] x, uint8[2,3] q, uint8[6] p, float s, int8[3,2] w, float[3,2] z)
+        => (float[2,2] y) <int64[2] to = {{2,3}}, float[2,3] f, float[3,2] v, float[6] h>
+        {{ {OF_INTEGERS[kind]} }}"""
+    *_, product = lines(body)
+    assert ("Opaque(" in product) == (kind != "weights only")
+
+
 def test_opaque_nodes_with_other_attributes_are_other_nodes() -> None:
     body = "g (float[2] x) => (float[2] y, float[2] z) { y = my.Foo<a=1>(x) z = my.Foo<a=2>(x) }"
     first, second = lines(body, imports=', "my" : 1')

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from torchrlopt.onnx.missing_types import read_with_types
 from torchrlopt.onnx.older_opset import lower_opset
 from torchrlopt.onnx.opsets import STANDARD_DOMAINS, default_opset
 from torchrlopt.onnx.program import Program
+from torchrlopt.onnx.reader import reads_integers
 from torchrlopt.onnx.saving import Staged
 from torchrlopt.onnx.standard import standardise
 from torchrlopt.onnx.upgrade import upgraded
@@ -276,11 +277,12 @@ def reasons(program: Program) -> tuple[str, ...]:
     """One line per operator and reason, the most frequent first."""
     graph = program.graph
     nodes = map(graph.node, graph.topological_order())
-    counts = Counter(_reason(program, node) for node in nodes if node["op"] == "Opaque")
+    integers = {str(node.name) for node in program.source.graph if reads_integers(node)}
+    counts = Counter(_reason(program, node, integers) for node in nodes if node["op"] == "Opaque")
     return tuple(f"{count} x {line}" for line, count in counts.most_common())
 
 
-def _reason(program: Program, node: Mapping[str, Any]) -> str:
+def _reason(program: Program, node: Mapping[str, Any], integers: Collection[str]) -> str:
     name = str(node["attrs"]["op"]).partition("#")[0]
     domain, _, op = name.partition("::")
     types = [program.graph.type(value) for value in node["inputs"] if value is not None]
@@ -288,6 +290,8 @@ def _reason(program: Program, node: Mapping[str, Any]) -> str:
         reason = "an operator of another domain"
     elif op not in OPERATORS:
         reason = "no substitution is about this operator"
+    elif node["name"] in integers:
+        reason = "runtimes compute it with integers"
     elif any(dims is None for _, dims in types):
         reason = "the shape of an operand is not known"
     else:

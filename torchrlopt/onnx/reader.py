@@ -19,6 +19,7 @@ from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.subgraphs import of_attribute, outer_values
 
 _MAX_CONSTANT = 64  # maximum elements of a constant whose content becomes part of the graph
+_VIEWS = ("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _MAX_CONTENT = 1 << 16  # maximum elements of a constant that may become an attribute (repeats, sizes)
 
 
@@ -134,7 +135,8 @@ class _Reader:
             raise ModelFormatError("a node has no name", where=where)
         if node.op_type == "Constant" and node.domain in STANDARD_DOMAINS and self._add_constant_node(node):
             return
-        form = typed_form(node, self._content) if self._has_plain_outputs(node) else None
+        is_plain = self._has_plain_outputs(node) and not reads_integers(node)
+        form = typed_form(node, self._content) if is_plain else None
         if form is not None and any(isinstance(each, bytes) for each in dict(form.attrs).values()):
             form = None  # a string that is not UTF-8, which the core cannot hold
         if form is not None and self._add_typed(node, form, where):
@@ -223,6 +225,20 @@ def _opset(model: onnx_ir.Model) -> int:
             todo="convert the model with onnx.version_converter",
         )
     return version
+
+
+def reads_integers(node: onnx_ir.Node) -> bool:
+    """Whether the first operand of a node is dequantised, maybe in another shape.
+
+    Runtimes compute such a node, with what dequantises its operands and quantises its result, in integers.
+    A substitution would see floats: it would merge weights as floats, or move into the midst of the three.
+    """
+    value = node.inputs[0] if node.inputs else None
+    producer = None if value is None else value.producer()
+    while producer is not None and producer.op_type in _VIEWS:
+        value = producer.inputs[0]
+        producer = None if value is None else value.producer()
+    return producer is not None and producer.op_type == "DequantizeLinear"
 
 
 def constant_tensor(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | None:
