@@ -178,6 +178,15 @@ def test_a_module_in_training_mode_is_refused() -> None:
         jobs_of(Weighed(), (torch.randn(2, 4),))
 
 
+def test_an_exported_module_has_no_mode() -> None:
+    """It cannot be told to be in another mode than that of its operators."""
+    exported = torch.export.export(Weighed().eval(), (torch.randn(2, 4),)).module()
+    exported.training = True  # as in what torchao makes of it
+    with pytest.raises(NotImplementedError):
+        exported.eval()
+    assert len(jobs_of(exported, (torch.randn(2, 4),))) == 1
+
+
 def test_arguments_by_name_and_a_lone_tensor() -> None:
     model, x = Weighed().eval(), torch.randn(2, 4)
     hashes = {graph_of(model, each).canonical_text() for each in ((x,), {"x": x}, x)}

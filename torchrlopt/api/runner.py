@@ -34,6 +34,7 @@ from torchrlopt.errors import CaptureError, RlOptError
 from torchrlopt.options import Options, Weights
 from torchrlopt.report import Report, Status, Timing
 from torchrlopt.torch_private.modes import is_traced, is_traced_by_compiler
+from torchrlopt.torch_private.modules import is_training
 
 if TYPE_CHECKING:
     from torchrlopt.api.model_state import ModelState
@@ -182,7 +183,7 @@ class Runner:
         if not torch.is_grad_enabled() and self._has_gained_nothing(args, kwargs):
             return self.original.forward(*args, **kwargs)
         # A tracer must see the model's own operators.
-        if self.original.training or is_traced() or is_differentiated(args, kwargs):
+        if is_training(self.original) or is_traced() or is_differentiated(args, kwargs):
             return self.original.forward(*args, **kwargs)
         # If the original has to run, its results may be differentiated as usual.
         is_recorded = torch.is_grad_enabled()

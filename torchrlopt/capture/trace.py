@@ -27,6 +27,7 @@ from torchrlopt.capture.sources import input_names
 from torchrlopt.capture.whole import recurrent_modules, whole_operators
 from torchrlopt.errors import RlOptError, UnsupportedError
 from torchrlopt.torch_private.dynamo import BackendCompilerFailed, forget_backend, forget_code
+from torchrlopt.torch_private.modules import is_training
 
 RECORDS_GRADIENTS = (
     "the graph records gradients: call the model under torch.no_grad() or torch.inference_mode()"
@@ -188,7 +189,7 @@ def visit(
 
 def refuse_training(model: Callable[..., Any]) -> None:
     """Raises UnsupportedError for a module in training mode."""
-    if getattr(model, "training", False):
+    if is_training(model):
         raise UnsupportedError(
             "the model is in training mode", expected="a model for inference", todo="call model.eval() first"
         )

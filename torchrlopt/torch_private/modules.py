@@ -19,6 +19,15 @@ def has_hooks(model: nn.Module) -> bool:
     )
 
 
+def is_training(model: object) -> bool:
+    """Whether a module is in training mode.
+
+    A module that torch.export made has no mode but that of its operators: it replaces its own `eval` by a
+    function that raises, and `training` may be either.
+    """
+    return bool(getattr(model, "training", False)) and "eval" not in vars(model)
+
+
 def buffers_of(module: nn.Module) -> MutableMapping[str, torch.Tensor | None]:
     """Return the buffers that the module itself holds, as they are at any time; `nn.Module` looks longer."""
     return module._buffers
