@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.ao.quantization.fx._decomposed  # defines `quantized_decomposed`
 import torch.nn.functional as F
 
 from tests.capture.capture_calls import Capture, assert_captured_right, capture_function, tensor_outputs
@@ -28,6 +29,7 @@ B = X > 0
 IMAGE = _r(2, 6, 8, 8)
 Q = _r(2, 2, 5, 8)
 PERMUTATION = torch.tensor([2, 0, 1])
+quantised = torch.ops.quantized_decomposed
 
 Case = tuple[Any, ...]  # a function, its inputs
 
@@ -223,6 +225,19 @@ LAYERS: dict[str, Case] = {
     "grid_sample": (lambda x, g: F.grid_sample(x, g, align_corners=False), IMAGE, _r(2, 4, 4, 2)),
     "dropout_in_inference": (lambda x: F.dropout(x, 0.5, training=False).exp(), X),
 }
+QUANTISATION: dict[str, Case] = {
+    "quantise": (lambda x: quantised.quantize_per_tensor(x, 0.1, 5, 0, 255, torch.uint8), X),
+    "quantise_signed": (lambda x: quantised.quantize_per_tensor(x, 0.02, -9, -128, 127, torch.int8), X),
+    "dequantise": (lambda q: quantised.dequantize_per_tensor(q, 0.1, 2, 0, 255, torch.uint8), I.byte()),
+    "dequantise_channels": (
+        lambda q, s, z: quantised.dequantize_per_channel(q, s, z, -2, -128, 127, torch.int8),
+        (I - 3).to(torch.int8), _r(3).abs(), PERMUTATION,
+    ),
+    "dequantise_symmetric": (
+        lambda q, s: quantised.dequantize_per_channel(q, s, None, 0, -128, 127, torch.int8),
+        (I - 3).to(torch.int8), _r(2).abs(),
+    ),
+}  # fmt: skip
 RESAMPLING: dict[str, Case] = {
     "nearest": (lambda x: F.interpolate(x, scale_factor=2), IMAGE),
     "nearest_to_size": (lambda x: F.interpolate(x, size=(5, 11)), IMAGE),
@@ -242,7 +257,7 @@ RESAMPLING: dict[str, Case] = {
     "trilinear": (lambda x: F.interpolate(x, scale_factor=2, mode="trilinear"), _r(1, 2, 3, 3, 3)),
     "bicubic": (lambda x: F.interpolate(x, scale_factor=1.7, mode="bicubic"), IMAGE),
 }
-FAMILIES = ELEMENTWISE | REDUCTIONS | LAYOUT | INDEXING | PRODUCTS | LAYERS
+FAMILIES = ELEMENTWISE | REDUCTIONS | LAYOUT | INDEXING | PRODUCTS | LAYERS | QUANTISATION
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -306,6 +321,10 @@ OPAQUE: dict[str, tuple[str, Case]] = {
     "remainder of floats": ("aten.remainder.Tensor", (torch.remainder, X, P)),
     "cast that wraps": ("aten._to_copy.default", (lambda x: x.to(torch.int8), X * 1000)),
     "softplus with a beta": ("aten.softplus.default", (lambda x: F.softplus(x, beta=2.0), X)),
+    "integers of seven bits": (
+        "quantized_decomposed.quantize_per_tensor.default",
+        (lambda x: quantised.quantize_per_tensor(x, 0.1, 5, 0, 127, torch.uint8), X),
+    ),
     "part of a source": (
         "aten.scatter.src",
         (lambda x, i, s: x.scatter(1, i, s), X, torch.zeros(2, 1, 2, dtype=torch.int64), _r(2, 3, 4)),
@@ -337,7 +356,8 @@ def test_every_aten_translation_names_an_operator() -> None:
 def _is_operator(name: str) -> bool:
     if name.startswith(("operator.", "torch.")):
         return True
-    space = next((each for each in ("prims", "torchrlopt") if name.startswith(f"{each}.")), "aten")
+    spaces = ("prims", "quantized_decomposed", "torchrlopt")
+    space = next((each for each in spaces if name.startswith(f"{each}.")), "aten")
     packet, _, overload = name.removeprefix(f"{space}.").partition(".")
     return overload in getattr(getattr(torch.ops, space), packet).overloads()
 

@@ -2,14 +2,60 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import onnx_ir as ir
 import torch
 from torch import fx
 
+from torchrlopt.ops.builder import GraphBuilder
 from torchrlopt.ops.emitter import Emitter, Entry, aten, normal_axis
-from torchrlopt.ops.onnx_types import torch_dtype
+from torchrlopt.ops.onnx_types import torch_dtype, value_dtype
 from torchrlopt.ops.to_aten import OpCall, converts
+from torchrlopt.ops.to_onnx import Target, non_negative_axis, require, translation
 
 _INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.uint16)
+
+
+@translation("quantized_decomposed.quantize_per_tensor.default")
+def _quantize_per_tensor(
+    g: GraphBuilder,
+    target: Target,
+    x: ir.Value,
+    scale: float,
+    zero: int,
+    least: int,
+    most: int,
+    dtype: torch.dtype,
+) -> ir.Value:
+    require(dtype in _INTEGERS and value_dtype(x) == torch.float32, f"{value_dtype(x)} to {dtype}")
+    bounds = torch.iinfo(dtype)
+    require((least, most) == (bounds.min, bounds.max), "integers of a narrower range than their type")
+    parameters = g.scalar(scale, torch.float32), g.scalar(zero, dtype)
+    return g.op("QuantizeLinear", x, *parameters, dtype=dtype, dims=target.dims)
+
+
+@translation("quantized_decomposed.dequantize_per_tensor.default")
+def _dequantize_per_tensor(
+    g: GraphBuilder, target: Target, x: ir.Value, scale: float, zero: int, *_: Any
+) -> ir.Value:
+    return _dequantize(g, target, x, g.scalar(scale, torch.float32), g.scalar(zero, value_dtype(x)))
+
+
+@translation("quantized_decomposed.dequantize_per_channel.default")
+def _dequantize_per_channel(
+    g: GraphBuilder, target: Target, x: ir.Value, scales: ir.Value, zeros: ir.Value | None, axis: int, *_: Any
+) -> ir.Value:
+    zero = None if zeros is None else g.cast(zeros, value_dtype(x))
+    return _dequantize(g, target, x, scales, zero, axis=non_negative_axis(axis, len(target.dims)))
+
+
+def _dequantize(
+    g: GraphBuilder, target: Target, x: ir.Value, scale: ir.Value, zero: ir.Value | None, **attributes: int
+) -> ir.Value:
+    types = value_dtype(x), value_dtype(scale), target.dtype
+    require(types[0] in _INTEGERS and types[1:] == (torch.float32, torch.float32), f"from {types}")
+    return g.op("DequantizeLinear", x, scale, zero, dtype=target.dtype, dims=target.dims, **attributes)
 
 
 def _along(emitter: Emitter, call: OpCall, parameter: fx.Node, x: fx.Node) -> fx.Node:
