@@ -26,6 +26,7 @@ from torchrlopt.errors import (
 from torchrlopt.judge.timing import measure
 
 onnxruntime = pytest.importorskip("onnxruntime")
+from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static  # noqa: E402 - if it is there
 
 
 class Activations(nn.Module):
@@ -59,6 +60,54 @@ def exported(model: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> 
     """The model in the public exporter's form."""
     torch.onnx.export(model, inputs, str(path), dynamo=True, external_data=False, verbose=False)
     return path
+
+
+CONVOLUTIONS = """
+g (float[1,3,9,9] x, float[8,3,3,3] w, float[8] b, float[4,8,1,1] v, float[4] c) => (float[1,4,7,7] y) {
+    k = Conv(x, w, b)  a = Relu(k)  l = Conv(a, v, c)  y = Relu(l)
+}"""
+
+
+def quantised(path: Path, opset: int, **options: Any) -> Path:
+    """A file that ONNX Runtime has quantised, and its input."""
+    proto, draw = proto_of(CONVOLUTIONS, opset), np.random.default_rng(0)
+    for value in list(proto.graph.input)[1:]:
+        proto.graph.input.remove(value)
+        shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        weight = draw.normal(size=shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, value.name))
+    given = iter([{"x": draw.normal(size=(1, 3, 9, 9)).astype(np.float32)} for _ in range(3)])
+    reader = type("Reader", (CalibrationDataReader,), {"get_next": lambda self: next(given, None)})()
+    quantize_static(proto, path, reader, weight_type=QuantType.QInt8, **options)
+    return path
+
+
+@pytest.mark.parametrize(("opset", "is_per_channel"), [(11, False), (13, True), (21, True)])
+def test_integers_of_a_quantised_file_are_kept(opset: int, is_per_channel: bool, tmp_path: Path) -> None:
+    source = quantised(tmp_path / "in.onnx", opset, per_channel=is_per_channel)
+    report = optimise_onnx(source, tmp_path / "out.onnx", on_error="raise", measure=False)
+    assert report.kept == "rewritten"
+    found = [onnx.load(tmp_path / name) for name in ("in.onnx", "out.onnx")]
+    before, after = (
+        {tuple(each.dims) for each in model.graph.initializer if each.data_type == onnx.TensorProto.INT8}
+        for model in found
+    )
+    assert before == after
+    kernels = [kernels_of(tmp_path, name) for name in ("in.onnx", "out.onnx")]
+    assert kernels[0] == kernels[1]
+    assert kernels[1].count("QLinearConv") == 2
+    inputs = (torch.randn(1, 3, 9, 9),)
+    for old, new in zip(run(source, inputs), run(tmp_path / "out.onnx", inputs), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def kernels_of(folder: Path, name: str) -> list[str]:
+    """What ONNX Runtime makes of a file."""
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(folder / f"optimised_{name}")
+    options.log_severity_level = 3  # it warns that the file is for this processor
+    onnxruntime.InferenceSession(str(folder / name), options, providers=["CPUExecutionProvider"])
+    return [node.op_type for node in onnx.load(folder / f"optimised_{name}").graph.node]
 
 
 def run(path: Path, inputs: tuple[torch.Tensor, ...]) -> list[np.ndarray[Any, Any]]:
