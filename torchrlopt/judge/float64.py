@@ -39,7 +39,7 @@ class InOneDtype(torch.fx.Interpreter):
             return n.target(*args, **kwargs)
         try:
             return n.target(*tree_map(self.cast, args), **tree_map(self.cast, kwargs))
-        except (RuntimeError, TypeError, ValueError):
+        except (AssertionError, RuntimeError, TypeError, ValueError):  # quantisation asserts float32
             narrow = torch.fx.node.map_arg(
                 (n.args, n.kwargs), lambda a: _narrowed(self.env[a], a.meta["val"])
             )
