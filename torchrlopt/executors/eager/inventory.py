@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels import cudnn, indirect, packing, pixels
+from torchrlopt.executors.eager.kernels import cudnn, indirect, packing, pixels, quantised
 from torchrlopt.executors.eager.kernels.cublas import linear_activation
 from torchrlopt.executors.eager.kernels.library import direct_form
 from torchrlopt.executors.lowering.strides import reorder, restride
@@ -104,7 +104,10 @@ def _packed(node: fx.Node) -> str | None:
         return _WITHOUT_EPILOGUE[target]
     if target is linear_activation:
         return "linear + gelu" if args[3] else "linear + relu"
-    if node.target == packing.LINEAR:
+    if target in (quantised.CONVOLUTION, quantised.LINEAR):
+        parts = ["convolution" if target is quantised.CONVOLUTION else "linear", args[-3]]
+        parts[0] += " of integers"
+    elif node.target == packing.LINEAR:
         parts = ["linear", node.args[3]]
     elif node.target == packing.CONVOLUTION:
         parts = ["convolution", node.args[7]]

@@ -30,9 +30,11 @@ from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite
 from torchrlopt.executors.eager.kernels.images import select_image_kernels
 from torchrlopt.executors.eager.kernels.linear import select_linears
 from torchrlopt.executors.eager.kernels.pixels import select_pixel_kernels
+from torchrlopt.executors.eager.kernels.quantised import select_quantised
 from torchrlopt.executors.eager.kernels.recurrent import select_recurrent
 from torchrlopt.executors.eager.kernels.rows import convolve_rows_as_images
 from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixels
+from torchrlopt.executors.eager.kernels.sites import convolution_at, product_at
 from torchrlopt.executors.eager.layout import propagate
 from torchrlopt.executors.eager.sequences import with_sequences
 from torchrlopt.executors.lowering.as_is import hide, show
@@ -239,6 +241,8 @@ def _find_finite(program: Program) -> None:
 
 def _pack_linears(program: Program) -> None:
     graph = program.graph
+    if program.is_real:
+        select_quantised(graph, static_nodes(graph, program.static), product_at)
     select_linears(graph, static_nodes(graph, program.static), program.finite, program.is_real)
     align_products(graph, static_nodes(graph, program.static))
     select_cublas_linears(graph, static_nodes(graph, program.static))
@@ -257,7 +261,9 @@ def _pack_convolutions(program: Program) -> None:
     graph = program.graph
     if _has_values(graph):
         static = static_nodes(graph, program.static)
-        program.convolutions = select_convolutions(graph, static, program.finite, program.is_real)
+        if program.is_real:
+            program.convolutions = select_quantised(graph, static, convolution_at)
+        program.convolutions += select_convolutions(graph, static, program.finite, program.is_real)
         program.convolutions += select_cudnn_convolutions(graph, static)
 
 

@@ -305,14 +305,14 @@ def _transposed(
 
     The transpose of concatenated transposes concatenates their sources, so no element is moved twice.
     """
-    source = _source_of_transpose(weight)
+    source = source_of_transpose(weight)
     if source is not None and source in static:
         return source
     key = (aten.t.default, weight)
     if key not in packed:
         value = weight.meta["val"].t()
         parts = arguments(weight)["tensors"] if weight.target is aten.cat.default else ()
-        sources = [_source_of_transpose(part) for part in parts]
+        sources = [source_of_transpose(part) for part in parts]
         if sources and all(each is not None and each in static for each in sources):
             other = 1 - int(dim_of(arguments(weight)["dim"])) % 2
             packed[key] = insert_after(graph, weight, aten.cat.default, (sources, other))
@@ -323,7 +323,7 @@ def _transposed(
     return packed[key]
 
 
-def _source_of_transpose(node: fx.Node) -> fx.Node | None:
+def source_of_transpose(node: fx.Node) -> fx.Node | None:
     """The matrix that this node transposes; None if it is not a transpose."""
     if node.target not in _TRANSPOSES or not isinstance(node.args[0], fx.Node):
         return None
