@@ -59,14 +59,17 @@ def exact(function: Callable[..., Any], *args: Tensor) -> Tensor:
     return torch.nn.functional.linear(x, w.double() * scales, bias.double())
 
 
-def prepared(function: Callable[..., Any], args: tuple[Tensor, ...]) -> Prepared:
-    return prepare(function, args, [1, 2, 3, 4], is_real=True)
+def prepared(function: Callable[..., Any], args: tuple[Tensor, ...], dynamic: bool = False) -> Prepared:
+    return prepare(function, args, [1, 2, 3, 4], dynamic, is_real=True)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("base", [linear, convolution])
-def test_products_of_integers_are_more_exact_than_those_of_floats(base: Callable[..., Any]) -> None:
+def test_products_of_integers_are_more_exact_than_those_of_floats(
+    base: Callable[..., Any], dynamic: bool
+) -> None:
     args = operands(base)
-    found = prepared(base, args)
+    found = prepared(base, args, dynamic)
     (kernel,) = inventory(found.split.main.graph).packed
     assert kernel == f"{base.__name__} of integers"
     (got,), old, reference = found.run(*args), base(*args), exact(base, *args)
