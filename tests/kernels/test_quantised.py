@@ -113,6 +113,22 @@ def test_weights_with_zero_points_are_seen_to_be_wrong() -> None:
     assert got.isnan().all()
 
 
+@pytest.mark.parametrize(
+    "x", [torch.linspace(-9, 9, 500), torch.tensor([torch.inf, -torch.inf, 1e30, 0.125])]
+)
+def test_quantisation_that_is_left_is_taken_apart(x: Tensor) -> None:
+    """And gives the same bits."""
+
+    def there_and_back(x: Tensor) -> tuple[Tensor, Tensor]:
+        q = quantised(x)
+        return q, dequantised(q)
+
+    found = prepare(there_and_back, (x,), [])
+    assert found.count("quantized_decomposed") == 0
+    for got, expected in zip(found.run(x), there_and_back(x), strict=True):
+        assert torch.equal(got, expected)
+
+
 def of_signed(q: Tensor, *weights: Tensor) -> Tensor:
     x = ops.dequantize_per_tensor(q.view(torch.int8), S_IN, 0, -128, 127, torch.int8)
     return torch.nn.functional.linear(x, rows(*weights[:3]), weights[3])

@@ -54,7 +54,6 @@ _FOLLOWING = frozenset(
         "upsample_nearest2d", "upsample_bilinear2d", "constant_pad_nd", "batch_norm", "slice",
         "_native_batch_norm_legit_no_training", "native_batch_norm", "_batch_norm_no_update", "split",
         "split_with_sizes", "chunk", "convolution", "conv2d", "reflection_pad2d", "replication_pad2d",
-        "quantize_per_tensor", "dequantize_per_tensor",
     }
 )  # fmt: skip
 

@@ -30,7 +30,7 @@ from torchrlopt.executors.eager.kernels.epilogues import fused_if_finite
 from torchrlopt.executors.eager.kernels.images import select_image_kernels
 from torchrlopt.executors.eager.kernels.linear import select_linears
 from torchrlopt.executors.eager.kernels.pixels import select_pixel_kernels
-from torchrlopt.executors.eager.kernels.quantised import select_quantised
+from torchrlopt.executors.eager.kernels.quantised import expand_quantisation, select_quantised
 from torchrlopt.executors.eager.kernels.recurrent import select_recurrent
 from torchrlopt.executors.eager.kernels.rows import convolve_rows_as_images
 from torchrlopt.executors.eager.kernels.single_pixels import flatten_single_pixels
@@ -265,6 +265,7 @@ def _pack_convolutions(program: Program) -> None:
             program.convolutions = select_quantised(graph, static, convolution_at)
         program.convolutions += select_convolutions(graph, static, program.finite, program.is_real)
         program.convolutions += select_cudnn_convolutions(graph, static)
+        expand_quantisation(graph)
 
 
 def _has_values(graph: fx.Graph) -> bool:

@@ -126,3 +126,33 @@ def _epilogue(result: fx.Node) -> tuple[fx.Node, str, tuple[float, int, torch.dt
 
 def _only_reader(node: fx.Node) -> fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def expand_quantisation(graph: fx.Graph) -> None:
+    """Replace what quantises and dequantises float32 tensors by the calls that it makes, in place.
+
+    It is written in Python, which takes as long as its calls, and passes that reuse memory do not see them.
+    """
+    for node in list(graph.nodes):
+        if str(node.target) not in (_QUANTISE, _DEQUANTISE):
+            continue
+        named, is_quantised = arguments(node), str(node.target) == _QUANTISE
+        result, floats = tensor_of(node), tensor_of(named["input"] if is_quantised else node)
+        if result is None or floats is None or floats.dtype != torch.float32:
+            continue
+        scale, zero = named["scale"], named["zero_point"]
+        if is_quantised:
+            bounds = named["quant_min"], named["quant_max"]
+            steps = [(aten.mul.Tensor, (1.0 / scale,)), (aten.round.default, ()), (aten.add.Tensor, (zero,))]
+            steps += [(aten.clamp.default, bounds), (aten._to_copy.default, ())]
+        else:
+            steps = [(aten._to_copy.default, ()), (aten.sub.Tensor, (zero,)), (aten.mul.Tensor, (scale,))]
+        call = named["input"]
+        with graph.inserting_before(node):
+            for target, args in steps:
+                is_cast = target is aten._to_copy.default
+                call = graph.call_function(target, (call, *args), {"dtype": result.dtype} if is_cast else {})
+                call.meta = {**node.meta, "val": floats}
+        call.meta = dict(node.meta)
+        node.replace_all_uses_with(call)
+        graph.erase_node(node)
