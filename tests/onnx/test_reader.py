@@ -62,6 +62,15 @@ def test_same_padding_is_worked_out() -> None:
     assert "pads=[0,1]" in line
 
 
+@pytest.mark.parametrize(("stride", "is_read"), [(1, True), (2, False)])
+def test_same_padding_of_a_free_size(stride: int, is_read: bool) -> None:
+    (line,) = lines(
+        f"""g (float[1,1,N] x, float[1,1,4] w) => (float[1,1,M] y) {{
+            y = Conv<auto_pad="SAME_LOWER", dilations=[2], strides=[{stride}]>(x, w) }}"""
+    )
+    assert ("pads=[3,3]" in line) == is_read
+
+
 def test_window_attributes_with_default_values_are_left_out() -> None:
     body = "g (float[1,1,5] x, float[1,1,2] w) => (float[1,1,4] y) { y = Conv<strides=[1],pads=[0,0]>(x, w) }"
     assert lines(body) == lines(body.replace("<strides=[1],pads=[0,0]>", ""))

@@ -255,11 +255,12 @@ def _auto_pads(node: onnx_ir.Node, name: str, mode: str) -> tuple[int, ...]:
     begins: list[int] = []
     ends: list[int] = []
     for axis, size in enumerate(shape[2:]):
-        if not isinstance(size, int) or not isinstance(sizes[axis], int):
-            raise _Opaque
         stride = strides.value[axis] if strides is not None else 1
-        reach = (sizes[axis] - 1) * (dilations.value[axis] if dilations is not None else 1) + 1
-        total = max((-(-size // stride) - 1) * stride + reach - size, 0)
+        if not isinstance(sizes[axis], int) or not (isinstance(size, int) or stride == 1):
+            raise _Opaque
+        reach = (sizes[axis] - 1) * (dilations.value[axis] if dilations is not None else 1)
+        # A stride of 1 keeps every size, so that a free one needs the same padding.
+        total = reach if stride == 1 else max((-(-size // stride) - 1) * stride + reach + 1 - size, 0)
         small, large = total // 2, total - total // 2
         begins.append(small if mode == "SAME_UPPER" else large)
         ends.append(large if mode == "SAME_UPPER" else small)
