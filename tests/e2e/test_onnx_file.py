@@ -234,6 +234,24 @@ def test_what_would_grow_or_may_change_is_not_folded(tmp_path: Path) -> None:
     assert {each.name for each in found.initializer} >= {"given", "size", "w", "twice"}
 
 
+def test_a_weight_that_stays_is_not_written_twice(tmp_path: Path) -> None:
+    proto = proto_of(
+        """agraph (float[4, 64] x, int64 n, bool go) => (float[4, 64] y) <float[64, 64] w> {
+          scale = Constant <value = float[1] {2.0}> ()
+          twice = Mul(w, scale)
+          a = MatMul(x, twice)
+          y = Loop(n, go, a) <body = b (int64 i, bool c, float[4, 64] p) => (bool d, float[4, 64] q) {
+            d = Identity(c) q = MatMul(p, w) }>
+        }""",
+        20,
+    )
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.random.randn(64, 64).astype("f"), "w"))
+    onnx.save(proto, tmp_path / "in.onnx")
+    options = {"on_error": "raise", "searcher": "none", "measure": False}
+    optimise_onnx(tmp_path / "in.onnx", tmp_path / "out.onnx", **options)
+    assert (tmp_path / "out.onnx").stat().st_size < (tmp_path / "in.onnx").stat().st_size + 5_000
+
+
 def test_what_is_made_of_one_weight_several_times_is_folded_once(tmp_path: Path) -> None:
     """Otherwise the file would hold as many copies of it."""
     scales = ", ".join(f"float[1] s{number} = {{{number + 1}}}" for number in range(6))

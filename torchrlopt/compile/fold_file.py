@@ -83,13 +83,17 @@ def _weights(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
 def _worth_folding(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
     """The values that other nodes read, of expressions over weights, while they take no more room."""
     weights = _weights(graph)
-    over: dict[onnx_ir.Value, frozenset[onnx_ir.Value]] = {value: frozenset((value,)) for value in weights}
     others = [value for value in graph.initializers.values() if not value.is_graph_input()]
     steps = [
         dataclasses.replace(step, is_repeatable=step.is_repeatable and _is_evaluated(step.node))
         for step in steps_of(graph)
     ]
     found = hoisted(steps, weights, others)
+    # A weight that another node reads as well, such as the body of a loop, stays: nothing replaces its bytes.
+    nodes = {step.node for step in found}
+    over: dict[onnx_ir.Value, frozenset[onnx_ir.Value]] = {
+        value: frozenset((value,) if nodes.issuperset(readers(value)) else ()) for value in weights
+    }
     for step in found:
         below = frozenset[onnx_ir.Value]().union(*(over.get(value, ()) for value in step.reads))
         over |= dict.fromkeys(step.gives, below)
