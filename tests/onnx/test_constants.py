@@ -168,6 +168,17 @@ def test_what_is_computed_twice_is_computed_once() -> None:
     }
 
 
+def test_a_cast_to_the_type_of_what_a_body_returns_is_left_out() -> None:
+    _, found = fold(
+        """g (float[2,3] x, bool flag) => (float y) {
+            z = If(flag) <then_branch = t () => (float[2,3] p) { p = Neg(x) },
+                          else_branch = e () => (float[1,6] q) { q = Flatten<axis=0>(x) }>
+            c = Cast<to=1>(z)  y = ReduceSum<keepdims=0>(c)
+        }"""
+    )
+    assert counts(found) == {"If": 1, "ReduceSum": 1}
+
+
 def test_names_inside_a_graph_are_not_believed() -> None:
     """Exporters give one name to sizes that differ; so do outputs."""
     model = model_of(

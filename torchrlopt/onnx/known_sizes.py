@@ -39,7 +39,7 @@ _EVALUATED = (
 
 
 def name_sizes(model: onnx_ir.Model) -> None:
-    """Evaluate sizes, give reshapes constant targets, and remove expansions that do nothing, in place.
+    """Evaluate sizes, give reshapes constant targets, remove expansions and casts that do nothing, in place.
 
     In a target, 0 keeps a size, and one size may be left to the runtime. Names of free sizes are believed
     where inputs have them, and nowhere else: inside they are often wrong.
@@ -97,6 +97,10 @@ class _Known:
             return node.op_type == "Reshape" and self._name_target(node)
         if not is_inner or node.op_type == "Equal":
             return False
+        x = node.inputs[0] if node.op_type == "Cast" else None
+        if x is not None and self._dtypes.get(str(x.name)) == node.attributes["to"].as_int():
+            onnx_ir.convenience.replace_all_uses_with(output, x)
+            return True
         found, shape = self.elements(output), self.dims(output)
         if node.op_type == "Constant" or found is None or shape is None:
             return False
