@@ -179,6 +179,20 @@ def test_a_cast_to_the_type_of_what_a_body_returns_is_left_out() -> None:
     assert counts(found) == {"If": 1, "ReduceSum": 1}
 
 
+def test_what_a_body_computes_twice_is_computed_once() -> None:
+    model = proto_of(
+        """g (float[2] x, bool flag) => (float[2] y) {
+            y = If(flag) <then_branch = t () => (float[2] p) { a = Neg(x)  b = Neg(x)  p = Mul(a, b) },
+                          else_branch = e () => (float[2] q) { q = Identity(x) }>
+        }"""
+    )
+    found = folded(model)
+    onnx.checker.check_model(found, full_check=True)
+    assert [node.op_type for node in found.graph.node[0].attribute[0].g.node] == ["Neg", "Mul"]
+    for flag in (True, False):
+        assert_same(model, found, x=np.array([2, 3], np.float32), flag=flag)
+
+
 def test_names_inside_a_graph_are_not_believed() -> None:
     """Exporters give one name to sizes that differ; so do outputs."""
     model = model_of(

@@ -26,6 +26,8 @@ _BYTES_PER_S = 100_000  # of a model without weights: 0.24 s for one of 150 kB
 
 _MOST_FILLED_BYTES = 1 << 20  # of all tensors that `_fill` makes: norms need little, masks would bloat files
 
+_MAY_BE_KNOWN = ("Shape", "Size", "Identity", "If", "Loop", "Scan")
+
 LARGE = 65
 """Elements of constants whose content the core does not know."""
 
@@ -64,12 +66,12 @@ def folded(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _may_be_folded(graph: onnx.GraphProto) -> bool:
-    """Whether a node reads constants only, or what may be known without running the model."""
+    """Whether a node has a body, or reads constants only, or what may be known without running the model."""
     fixed = {tensor.name for tensor in graph.initializer} - {value.name for value in graph.input}
     for node in graph.node:
         if node.op_type == "Constant":
             fixed.update(node.output)
-        elif node.op_type in ("Shape", "Size", "Identity") or all(name in fixed for name in node.input):
+        elif node.op_type in _MAY_BE_KNOWN or all(name in fixed for name in node.input):
             return True
     return False
 

@@ -108,7 +108,9 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
             if node.op_type not in _MERGED or node.domain not in STANDARD_DOMAINS
         ]
     ):
-        common.CommonSubexpressionEliminationPass(_MOST_COMPARED)(model)
+        for each in (graph, *graph.subgraphs()):  # the pass leaves bodies alone
+            body = onnx_ir.Model(each, ir_version=model.ir_version)
+            common.CommonSubexpressionEliminationPass(_MOST_COMPARED)(body)
     common.RemoveUnusedNodesPass()(model)
     for value, shape in inner.items():
         value.shape = shape
