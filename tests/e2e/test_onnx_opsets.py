@@ -19,6 +19,9 @@ from onnx import numpy_helper
 
 from tests.onnx.onnx_text import proto_of
 from torchrlopt.api.optimise import optimise_onnx
+from torchrlopt.compile import rewrite_file
+from torchrlopt.errors import OptionsError, UnsupportedError
+from torchrlopt.onnx.subgraphs import nested
 from torchrlopt.report import Report
 
 pytestmark = pytest.mark.usefixtures("checked_here")
@@ -31,12 +34,12 @@ FRONT = """c = Conv <pads = [1, 1, 1, 1]> (x, cw)
   r = Relu (n)"""
 
 
-def model(body: str, opset: int) -> onnx.ModelProto:
+def model(body: str, opset: int, imports: str = "") -> onnx.ModelProto:
     """A model from text in which FRONT stands for itself, with its weights."""
-    proto = proto_of(body.replace("FRONT", FRONT), opset)
-    proto.ir_version = 7
+    proto = proto_of(body.replace("FRONT", FRONT), opset, imports)
+    proto.ir_version = 8 if proto.functions else 7
     random = np.random.default_rng(0)
-    names = {name for node in proto.graph.node for name in node.input}
+    names = {name for graph in nested(proto.graph) for node in graph.node for name in node.input}
     if "cw" in names:
         weight = random.standard_normal((8, 3, 3, 3)).astype(np.float32)
         scale = random.random(8).astype(np.float32) + 0.5
@@ -58,7 +61,7 @@ def rewritten(
     """The result, which has been found to compute the same in ONNX Runtime."""
     onnx.save(proto, folder / "in.onnx")
     fixed = {"on_error": "raise", "cache": False, "searcher": "greedy", "measure": False}
-    report = optimise_onnx(folder / "in.onnx", folder / "out.onnx", **fixed, **options)
+    report = optimise_onnx(folder / "in.onnx", folder / "out.onnx", **fixed | options)
     assert report.kept == "rewritten"
     result = onnx.load(folder / "out.onnx")
     onnx.checker.check_model(result, full_check=True)
@@ -87,6 +90,47 @@ def test_bodies_and_the_graph_around_have_one_opset(verify: bool, tmp_path: Path
     assert result.opset_import[0].version == 16
     assert result.ir_version == 7
     assert "BatchNormalization" not in {node.op_type for node in result.graph.node}
+
+
+FUNCTION = """g (float[N,3,16,16] x, bool flag) => (float[N,8,1,1] y) {
+  FRONT
+  y = my.Mean (r)
+}
+<domain: "my", opset_import: ["" : 18]> Mean (x) => (y) {
+  axes = Constant <value = int64[2] {2, 3}> ()
+  y = ReduceMean (x, axes)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "opset", "wanted"), [(BODIES, 11, 18), (BODIES, 16, 21), (FUNCTION, 18, 13), (FUNCTION, 18, 20)]
+)
+@pytest.mark.parametrize("is_better", [True, False])
+def test_all_of_a_file_is_written_at_another_opset(
+    body: str, opset: int, wanted: int, is_better: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewrite_file, "_is_better", lambda *args, **given: is_better)
+    source = model(body, opset, ', "my" : 1' if body is FUNCTION else "")
+    feeds = {"x": image(1, 3, 16, 16), "flag": np.array(True)}
+    result, report = rewritten(source, tmp_path, feeds, opset=wanted, measure=True, measure_ms=1)
+    assert [entry.version for entry in result.opset_import if not entry.domain] == [wanted]
+    assert not result.functions
+    assert f"converted to opset {wanted}" in report.notes
+    assert result.graph.input == source.graph.input
+    assert ("BatchNormalization" in {node.op_type for node in result.graph.node}) != is_better
+
+
+def test_what_another_opset_does_not_have_is_refused(tmp_path: Path) -> None:
+    proto = proto_of("g (int8[2] x) => (int8[2] y) { y = BitwiseNot (x) }", 18)
+    onnx.save(proto, tmp_path / "in.onnx")
+    for opset, kind, reason in (
+        (17, UnsupportedError, "BitwiseNot"),
+        (12, OptionsError, "13 to"),
+        (99, OptionsError, "13 to"),
+    ):
+        with pytest.raises(kind, match=reason):
+            optimise_onnx(tmp_path / "in.onnx", tmp_path / "out.onnx", opset=opset)
+    assert not (tmp_path / "out.onnx").exists()
 
 
 def test_a_reduction_behind_what_is_not_run(tmp_path: Path) -> None:
@@ -139,7 +183,7 @@ def test_free_sizes_that_have_to_halve_evenly(opset: int, tmp_path: Path) -> Non
     result, report = rewritten(proto, tmp_path, {"x": image(2, 3, 24, 40)})
     assert result.opset_import[0].version == max(opset, 13)
     assert sum(node.op_type == "Relu" for node in result.graph.node) == 2
-    assert ("version_converter" in str(report)) == (opset < 13)
+    assert ("converted to opset 13" in report.notes) == (opset < 13)
 
 
 WRITTEN_ANEW = {

@@ -132,6 +132,30 @@ def test_nodes_that_have_the_older_form_stay() -> None:
     onnx.checker.check_model(onnx_ir.to_proto(model), full_check=True)
 
 
+def test_bodies_are_lowered() -> None:
+    proto = proto_of(
+        """g (float[2, 4] x, bool flag) => (float[p, q] y) <int64[1] axes = {1}> {
+            y = If (flag) <
+              then_branch = one () => (float[2, 1] a) {
+                s = Gelu (x) a = ReduceMax <noop_with_empty_axes = 0> (s, axes) },
+              else_branch = two () => (float[2, 2] b) { b, c = Split <axis = 1, num_outputs = 2> (x) }>
+        }""",
+        opset=20,
+    )  # fmt: skip
+    for node in proto.graph.node[0].attribute[0].g.node[:1]:  # the exporter's types
+        proto.graph.node[0].attribute[0].g.value_info.add(name=node.output[0]).type.CopyFrom(
+            proto.graph.input[0].type
+        )
+    older = lowered(proto, 13)
+    onnx.checker.check_model(older, full_check=True)
+    assert not older.graph.initializer
+    session = onnxruntime.InferenceSession(older.SerializeToString(), providers=["CPUExecutionProvider"])
+    for flag in (True, False):
+        feeds = {"x": np.random.default_rng(0).normal(size=(2, 4)).astype("f"), "flag": np.array(flag)}
+        (expected,) = ReferenceEvaluator(proto).run(None, feeds)
+        np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-5)
+
+
 def test_a_row_without_keys_gives_zeros() -> None:
     body = """g (float[1, 1, 2, 4] q, float[1, 1, 2, 4] k, float[1, 1, 2, 4] v, bool[2, 2] m)
         => (float[1, 1, 2, 4] y) { y = Attention (q, k, v, m) }"""
@@ -159,9 +183,14 @@ def test_what_the_opset_has_stays() -> None:
             "input is newer.*up to 1",
         ),
         (
-            """g (float[2, 2] x) => (float[2, 2] y) { y = Cast <to = 1, round_mode = "up"> (x) }""",
+            """g (float[2, 2] x) => (float[2, 2] y) { y = Cast <to = 1, round_mode = "down"> (x) }""",
             22,
             "attribute is newer.*round_mode",
+        ),
+        (
+            "g (float[5] x) => (float[3] y, float[2] z) { y, z = Split <num_outputs = 2> (x) }",
+            17,
+            "attribute is newer.*num_outputs",
         ),
         (
             """g (float[1, H, 2, 4] q, float[1, H, 2, 4] k, float[1, H, 2, 4] v) => (float[1, H, 2, 4] y) {

@@ -71,6 +71,19 @@ def test_large_weights_and_what_is_said_of_the_model_stay() -> None:
     assert new.metadata_props[0].value == "me"
 
 
+def test_functions_become_part_of_the_graph_and_free_sizes_stay() -> None:
+    body = """g (float[2,3] x) => (float[N,M] y) { y = my.Mean(x) }
+    <domain: "my", opset_import: ["" : 13]> Mean (x) => (y) { y = ReduceMean<axes=[1]>(x) }"""
+    proto = proto_of(body, 15, ', "my" : 1')
+    new = upgraded(proto, target=18)
+    onnx.checker.check_model(new, full_check=True)
+    assert default_opset(new) == 18
+    assert not new.functions
+    assert new.graph.output == proto.graph.output
+    (got,) = ReferenceEvaluator(new).run(None, {"x": np.array([[0, 1, 2], [3, 4, 8]], np.float32)})
+    np.testing.assert_array_equal(got, [[1], [5]])
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 @pytest.mark.parametrize(("opset", "op_type"), [(7, "Upsample"), (9, "Upsample"), (10, "Resize")])
 def test_resizing_counts_pixels_as_before(opset: int, op_type: str, mode: str) -> None:

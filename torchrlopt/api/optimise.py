@@ -202,7 +202,9 @@ def arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(example_inputs), {}
 
 
-def optimise_onnx(path_in: str | Path, path_out: str | Path, **options: Unpack[OptionsDict]) -> Report:
+def optimise_onnx(
+    path_in: str | Path, path_out: str | Path, *, opset: int | None = None, **options: Unpack[OptionsDict]
+) -> Report:
     """Rewrite an ONNX file; the result contains only standard operators and runs anywhere.
 
     Weights count as fixed: expressions over them are evaluated. Both files are timed, in the runtime that
@@ -212,6 +214,9 @@ def optimise_onnx(path_in: str | Path, path_out: str | Path, **options: Unpack[O
         path_in: the model. Its external data must be in the same folder.
         path_out: destination of the rewritten model, or of the original if that is faster, or if a stage
             failed.
+        opset: version of the ONNX operators to write, 13 or later; by default that of the file. If it is
+            another one, all of the model is converted, and an error is raised where it cannot be: there is no
+            original to write.
         **options: see `Options`; those about plans to measure and live weights have no effect on files.
 
     Returns:
@@ -221,11 +226,11 @@ def optimise_onnx(path_in: str | Path, path_out: str | Path, **options: Unpack[O
         OptionsError: an option is unknown or ill-typed.
         ModelFormatError: the file is malformed.
         UnsafePathError: its external data is elsewhere.
-        RlOptError: a stage failed and `on_error="raise"`.
+        RlOptError: a stage failed, and `on_error="raise"` or another opset is to be written.
     """
     from torchrlopt.compile.rewrite_file import rewrite_file  # heavy
 
-    return rewrite_file(Path(path_in), Path(path_out), Options.from_dict(options))
+    return rewrite_file(Path(path_in), Path(path_out), Options.from_dict(options), opset)
 
 
 def reports(module: torch.nn.Module | None = None) -> list[Report]:

@@ -127,8 +127,8 @@ def check_files(
         path_in: the original.
         path_out: the rewritten model; nodes that were not rewritten keep their names.
         seed: of the inputs.
-        converted: the original converted to a supported opset, without large weights; empty if its own opset
-            is supported.
+        converted: what the original was converted to before it was planned, without large weights; empty if
+            it was planned as it is.
         verify: whether to compare them; otherwise they are only loaded.
         runtime: that times them, see `file_calls.RUNTIMES`; None, or not installed: they are not timed.
         policy: limits of the timing.

@@ -1,6 +1,7 @@
 """Rewrites an ONNX file: load, read, plan, write, fold, check, save.
 
-The file keeps its opset; one that is older than the supported ones is converted to the oldest of these.
+The file keeps its opset, unless another one is asked for; one that is older than the supported ones is
+converted to the oldest of these.
 
 The rewritten model is written next to its destination and moved there at the end: if anything fails before
 that, existing files are unchanged.
@@ -33,7 +34,7 @@ from torchrlopt.onnx.constants import LARGE, folded, lift
 from torchrlopt.onnx.forms.from_onnx import OPERATORS
 from torchrlopt.onnx.missing_types import read_with_types
 from torchrlopt.onnx.older_opset import lower_opset
-from torchrlopt.onnx.opsets import STANDARD_DOMAINS, default_opset
+from torchrlopt.onnx.opsets import NATIVE, NEWEST, OLDEST, STANDARD_DOMAINS, default_opset
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.reader import reads_integers
 from torchrlopt.onnx.saving import Staged
@@ -47,8 +48,11 @@ from torchrlopt.report import Journal, Report, Status, Timing
 from torchrlopt.substitutions import load_library
 
 
-def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
+def rewrite_file(path_in: Path, path_out: Path, options: Options, opset: int | None = None) -> Report:
     """Read an ONNX file, rewrite it and write it with standard operators; see `optimise_onnx`."""
+    newest = min(NEWEST, onnx.defs.onnx_opset_version())
+    if opset is not None and opset not in range(OLDEST, newest + 1):
+        raise OptionsError("files of this opset are not written", expected=f"{OLDEST} to {newest}", got=opset)
     if options.executor == "auto":
         raise OptionsError(
             "a file is planned and timed for one executor",
@@ -72,7 +76,7 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
     journal.add(environment=environment_of(options, torch.device("cpu")))
     with journal.phase("load"):
         proto = safety.parse(path_in)
-        source = _Source.of(proto, path_in, options.on_error)
+        source = _Source.of(proto, path_in, options.on_error, opset)
     is_in_place = _place(path_in) == _place(path_out)
     with Staged(path_out, keep=() if is_in_place else _data_files(proto, path_in.parent)) as staged:
         try:
@@ -101,7 +105,7 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options) -> Report:
                 status.keep_original(reason)
                 staged.write(proto, path_in.parent)
         except Exception as error:
-            if options.on_error == "raise":
+            if options.on_error == "raise" or source.opset is not None:
                 raise
             keep_original(error, status)
             staged.write(proto, path_in.parent)
@@ -124,7 +128,7 @@ def _attempt(
         model = write(dataclasses.replace(program, graph=planned.graph))
         lift(model, 2)  # a norm's weights may be few
         standardise(model)
-        lower_opset(model, program.opset)
+        lower_opset(model, source.opset or program.opset)
         staged.write(files.message(model), path_in.parent)
     with journal.phase("fold"):
         if _fold(model, staged, source, journal):
@@ -136,7 +140,9 @@ def _attempt(
     policy = Policy.of(options.timing)
     # Inputs of free sizes are small ones here, whose times say little about those of larger ones.
     is_smaller = after < source.num_nodes or _has_free_sizes(source.proto)
-    if timing is None or _is_better(policy, timing, is_smaller=is_smaller):
+    # Of another opset there is no original to keep: without a plan, the result is its conversion.
+    is_conversion = source.opset is not None and options.search.searcher == "none"
+    if timing is None or is_conversion or _is_better(policy, timing, is_smaller=is_smaller):
         return None
     how, numbers = policy.shortfall(timing)
     return f"the rewritten file is {how}: {numbers}"
@@ -155,35 +161,36 @@ class _Source:
         proto: the message in it, converted if necessary, with constants folded.
         num_nodes: how many nodes it had.
         weights: names of those that the file has.
-        converted: whether it was converted.
+        opset: to write, if it is not the file's own.
+        converted: whether the result has another opset than the file.
+        notes: for the report.
         refusal: why the file, though valid, is not supported.
     """
 
     proto: onnx.ModelProto
     num_nodes: int
     weights: frozenset[str] = frozenset()
+    opset: int | None = None
     converted: bool = False
+    notes: tuple[str, ...] = ()
     refusal: UnsupportedError | None = None
 
     @classmethod
-    def of(cls, proto: onnx.ModelProto, path: Path, on_error: OnError) -> _Source:
+    def of(cls, proto: onnx.ModelProto, path: Path, on_error: OnError, opset: int | None) -> _Source:
         """Check the message, convert it and fold its constants; a malformed one raises."""
+        own = default_opset(proto)
+        opset = None if opset == own else opset
         try:
             right = files.checked(proto, path)
-            found = upgraded(right, path)
+            found = upgraded(right, path, OLDEST if opset is None else max(opset, own or NATIVE))
         except UnsupportedError as error:
-            if on_error == "raise":
+            if on_error == "raise" or opset is not None:
                 raise
             return cls(proto, _num_nodes(proto), refusal=error)
         weights = frozenset(tensor.name for tensor in proto.graph.initializer)
-        return cls(_folded(found, path), _num_nodes(proto), weights, converted=found is not right)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Notes for the report."""
-        if not self.converted:
-            return ()
-        return (f"converted to opset {default_opset(self.proto)} by onnx.version_converter",)
+        converted = opset is not None or found is not right
+        notes = (f"converted to opset {opset or OLDEST}",) if converted else ()
+        return cls(_folded(found, path), _num_nodes(proto), weights, opset, converted, notes)
 
 
 def _fold(model: onnx_ir.Model, staged: Staged, source: _Source, journal: Journal) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import onnx
+import onnx.inliner
 import onnx.shape_inference
 import onnx.version_converter
 
 
 def main(data: bytes, arguments: Sequence[str]) -> bytes:
-    """Convert a model to another opset, or infer the types of its values.
+    """Convert a model to another opset, its functions inlined, or infer the types of its values.
 
     Args:
         data: the model, without its large weights.
@@ -23,6 +24,8 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
     proto.ParseFromString(data)
     answer: onnx.ModelProto | onnx.GraphProto
     if arguments:
+        if proto.functions:
+            proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
         answer = onnx.version_converter.convert_version(proto, int(arguments[0]))
     else:
         graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph

@@ -19,6 +19,7 @@ import onnx_ir
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.onnx.expansion import Expansion
 from torchrlopt.onnx.opsets import FORM, NATIVE, STANDARD_DOMAINS
+from torchrlopt.onnx.subgraphs import subgraphs
 
 _NARROW = (onnx_ir.DataType.FLOAT16, onnx_ir.DataType.BFLOAT16)
 
@@ -43,7 +44,11 @@ def lower_opset(model: onnx_ir.Model, opset: int) -> None:
     waiting = list(model.graph)
     while waiting:
         node = waiting.pop()
-        if node.domain not in STANDARD_DOMAINS or node.meta.get(FORM, newest) <= opset:
+        form = node.meta.get(FORM, newest)
+        if form <= opset:
+            continue
+        waiting += [inner for graph in subgraphs(node) for inner in graph]
+        if node.domain not in STANDARD_DOMAINS:
             continue
         expand = EXPANSIONS.get(node.op_type)
         if expand is not None and not _exists(node.op_type, opset):
@@ -53,7 +58,7 @@ def lower_opset(model: onnx_ir.Model, opset: int) -> None:
             waiting += parts.nodes  # these may be newer than the opset as well
         else:
             _set_older_form(node, opset)
-            _check(node, opset)
+            _check(node, opset, form)
     if model.graph.opset_imports.get("", 0) > opset:
         model.graph.opset_imports[""] = opset
 
@@ -77,19 +82,37 @@ def _set_older_form(node: onnx_ir.Node, opset: int) -> None:
     elif node.op_type == "GridSample" and opset < 20 and "mode" in node.attributes:
         mode = node.attributes["mode"].as_string()
         node.attributes["mode"] = onnx_ir.AttrString("mode", _OLDER_MODES.get(mode, mode))
+    elif node.op_type == "Split" and opset < 18 and "num_outputs" in node.attributes:
+        x, axis = node.inputs[0], node.attributes.get("axis")
+        size = (
+            x.shape[0 if axis is None else axis.as_int()] if x is not None and x.shape is not None else None
+        )
+        if isinstance(size, int) and size % len(node.outputs) == 0:  # else the last one is smaller
+            del node.attributes["num_outputs"]
 
 
 def _drop_input(node: onnx_ir.Node, count: int) -> None:
     """Keep the first `count` inputs; remove constants that become unused."""
-    producers = [value.producer() for value in node.inputs[count:] if value is not None]
+    dropped = [value for value in node.inputs[count:] if value is not None]
     node.resize_inputs(count)
-    for producer in producers:
-        if producer is not None and producer.graph is not None and not producer.outputs[0].uses():
+    for value in dropped:
+        producer = value.producer()
+        if value.uses() or value.is_graph_output() or value.is_graph_input():
+            continue
+        if producer is not None and producer.graph is not None:
             producer.graph.remove(producer, safe=True)
+        elif value.is_initializer() and value.graph is not None:
+            del value.graph.initializers[str(value.name)]
 
 
-def _check(node: onnx_ir.Node, opset: int) -> None:
-    """Refuse an operator, input or attribute that the opset does not have."""
+def _check(node: onnx_ir.Node, opset: int, form: int) -> None:
+    """Refuse an operator, input or attribute that the opset does not have; drop such attributes at defaults.
+
+    Args:
+        node: the node.
+        opset: target version.
+        form: version of the node.
+    """
     import onnx
 
     if not _exists(node.op_type, opset):
@@ -107,8 +130,11 @@ def _check(node: onnx_ir.Node, opset: int) -> None:
             expected=f"{node.op_type} of opset {opset}, up to {schema.max_input} inputs",
             got=len(node.inputs),
         )
-    for name in node.attributes:
-        if name not in schema.attributes:
+    for name in [name for name in node.attributes if name not in schema.attributes]:
+        newer = onnx.defs.get_schema(node.op_type, min(form, onnx.defs.onnx_opset_version())).attributes
+        if name in newer and onnx_ir.from_proto(newer[name].default_value) == node.attributes[name]:
+            del node.attributes[name]
+        else:
             raise UnsupportedError(
                 "an attribute is newer than the opset",
                 where=str(node.name),

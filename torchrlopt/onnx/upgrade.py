@@ -1,4 +1,4 @@
-"""Upgrades files of an unsupported old opset with `onnx.version_converter`."""
+"""Upgrades files to a newer opset with `onnx.version_converter`."""
 
 from __future__ import annotations
 
@@ -27,21 +27,24 @@ _SCAN_HAS_NO_BATCH = 9  # before, it had a batch axis; the converter ignores thi
 _CHILD = Path(__file__).with_name("child.py")
 
 
-def upgraded(proto: onnx.ModelProto, path: Path | None = None) -> onnx.ModelProto:
-    """An equivalent model of a supported opset.
+def upgraded(proto: onnx.ModelProto, path: Path | None = None, target: int = OLDEST) -> onnx.ModelProto:
+    """An equivalent model whose opset is not older than the target.
+
+    Functions become part of the graph: ONNX converts none.
 
     Args:
         proto: a valid model.
         path: the file it comes from; None for a model in memory.
+        target: an opset, at least the oldest that is supported.
 
     Returns:
-        `proto` itself if its opset is supported.
+        `proto` itself if its opset is newer, or is the target and there are no functions.
 
     Raises:
         UnsupportedError: the opset is too old, or ONNX cannot convert this model.
     """
     opset = default_opset(proto)
-    if opset is None or opset >= OLDEST:
+    if opset is None or opset > target or (opset == target and not proto.functions):
         return proto
     if opset < OLDEST_CONVERTED:
         raise UnsupportedError(
@@ -49,17 +52,16 @@ def upgraded(proto: onnx.ModelProto, path: Path | None = None) -> onnx.ModelProt
             expected=f"{OLDEST_CONVERTED} or later",
             got=opset,
         )
-    for kind, has_any in (("functions", proto.functions), ("sparse weights", proto.graph.sparse_initializer)):
-        if has_any:
-            raise UnsupportedError("a model of an old opset has what ONNX does not convert", got=kind)
+    if proto.graph.sparse_initializer:
+        raise UnsupportedError("a model of an old opset has what ONNX does not convert", got="sparse weights")
     has_scan = any(node.op_type == "Scan" for graph in nested(proto.graph) for node in graph.node)
     if opset < _SCAN_HAS_NO_BATCH and has_scan:
         raise UnsupportedError("ONNX does not convert this operator", got=f"Scan of opset {opset}")
     data = without_weights(proto).SerializeToString()
-    what = f"the conversion from opset {opset} to {OLDEST}"
-    found = answer_of(_CHILD, (str(OLDEST),), data, LIMITS, _BYTES_PER_S, what)
-    if default_opset(found) != OLDEST:
-        raise UnsupportedError(f"{what} failed", expected=OLDEST, got=default_opset(found))
+    what = f"the conversion from opset {opset} to {target}"
+    found = answer_of(_CHILD, (str(target),), data, LIMITS, _BYTES_PER_S, what)
+    if default_opset(found) != target:
+        raise UnsupportedError(f"{what} failed", expected=target, got=default_opset(found))
     if _signature(found) != _signature(proto):
         raise UnsupportedError(f"{what} changed the model's inputs or outputs", got=_signature(found))
     if opset < _RESIZE_HAS_MODES:
@@ -91,8 +93,11 @@ def _restore_resizing(graph: onnx.GraphProto) -> None:
 
 
 def _completed(found: onnx.ModelProto, proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Restores what the converter drops: weights, other domains, metadata of the model."""
+    """Restores what the converter drops: weights, free sizes, other domains, metadata of the model."""
     put_weights_back(found, proto)
+    for field in ("input", "output"):
+        del getattr(found.graph, field)[:]
+        getattr(found.graph, field).extend(getattr(proto.graph, field))
     known = {entry.domain for entry in found.opset_import}
     found.opset_import.extend(
         entry for entry in proto.opset_import if entry.domain not in (*known, *STANDARD_DOMAINS)

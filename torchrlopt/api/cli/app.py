@@ -105,6 +105,9 @@ def optimise_onnx(
         str | None,
         typer.Option("--for", help="What will run it: onnxruntime, openvino or tensorrt; as -o executor=."),
     ] = None,
+    opset: Annotated[
+        int | None, typer.Option(help="Version of the ONNX operators to write; by default the file's.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     html: Annotated[
         Path | None, typer.Option(help="Write the report as a page to this file.", dir_okay=False)
@@ -122,7 +125,7 @@ def optimise_onnx(
     options = _parsed(option or [])
     if runtime is not None:
         options["executor"] = runtime
-    report = rewrite(path_in, path_out, **options)
+    report = rewrite(path_in, path_out, opset=opset, **options)
     if html is not None:
         report.save(html, path_in.name)
     typer.echo(report.to_json() if as_json else str(report))

@@ -52,7 +52,7 @@ def try_file(
         missing = "it is not installed"
     if compares and missing is not None:
         raise UnsupportedError(
-            "the conversion from an old opset cannot be checked",
+            "the conversion cannot be checked",
             expected="that ONNX Runtime runs the original",
             got=missing,
             todo="install onnxruntime, or convert the model with onnx.version_converter",
