@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import onnx_ir
 import pytest
 import torch
 from torch import nn
@@ -22,6 +23,7 @@ from tests.e2e.models import RUNTIMES, lowered
 from torchrlopt import executor_table
 from torchrlopt.compile import backend
 from torchrlopt.errors import LoweringError, UnsupportedError
+from torchrlopt.executors.onnx_runtimes import openvino
 from torchrlopt.report import Report
 
 EXECUTORS = ["inductor", "onnxruntime", "openvino"]
@@ -264,6 +266,44 @@ def test_openvino_takes_bfloat16(executor: str, is_dynamic: bool) -> None:
             kept = first.clone()
             ours(-x)
         torch.testing.assert_close(first, kept, rtol=0, atol=0)  # a result is the caller's own
+
+
+class Timed(nn.Module):
+    """Angles in float32 in a model in bfloat16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8, dtype=torch.bfloat16)
+
+    def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        angle = t[:, None] * torch.linspace(0.5, 1, 8)
+        out: torch.Tensor = self.linear(angle.cos().to(x.dtype)) + x
+        return out
+
+
+@pytest.mark.parametrize("executor", ["openvino"])
+def test_openvino_computes_in_float32_what_is_float32(executor: str) -> None:
+    torch.manual_seed(0)
+    model, x = Timed().eval(), torch.randn(4, 8).bfloat16()
+    torch._dynamo.reset()
+    options = {"executor": executor, "on_error": "raise", "cache": False, "min_gain": -10}
+    ours = torchrlopt.optimise(model, (x, torch.rand(4)), **options)
+    t = torch.tensor([981.0, 761.0, 501.0, 333.0])  # bfloat16 has 980 and 760
+    with torch.no_grad():
+        torch.testing.assert_close(ours(x, t), model(x, t), rtol=2e-2, atol=2e-2)
+
+
+def test_openvino_computes_in_the_only_type_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hint(text: str) -> str:
+        return openvino._precision(onnx_ir.from_onnx_text(f'<ir_version: 10, opset_import: ["": 22]> {text}'))
+
+    monkeypatch.setattr(openvino, "lacks_kernels", lambda: False)
+    for dtype, expected in (("bfloat16", "bf16"), ("float16", "f16"), ("float", "f32")):
+        head = f"g ({dtype}[N] x, {dtype}[N] w) => ({dtype}[N] y)"
+        assert hint(f"{head} <{dtype}[N] s> {{ s = Add (x, w) y = Mul (s, w) }}") == expected
+        wide = f"<float[N] s, float[N] z> {{ s = Cast <to = 1> (x) z = Cos (s) y = CastLike (z, w) }}"
+        assert hint(f"{head} {wide}") == "f32"
+    assert hint("g (bfloat16[N] x, float[N] w) => (bfloat16[N] y) { y = Neg (x) }") == "f32"
 
 
 SIGNAL = """

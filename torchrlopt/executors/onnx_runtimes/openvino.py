@@ -8,7 +8,7 @@ extra `openvino`.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,7 @@ def _request(
     properties: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-        "INFERENCE_PRECISION_HINT": _precision({tensor.dtype for tensor in held.values()}),
+        "INFERENCE_PRECISION_HINT": _precision(model),
         # Pinning a thread to a core that another runtime's thread uses was seen to double the time.
         "ENABLE_CPU_PINNING": "NO",
     }
@@ -165,15 +165,20 @@ class _Request:
         return [_copied(*_bits(tensor)) for tensor in self._request.output_tensors]
 
 
-def _precision(dtypes: Collection[torch.dtype]) -> str:
-    """The precision to compute in, given the dtypes of the weights.
+def _precision(model: onnx_ir.Model) -> str:
+    """The precision to compute in: a narrow one only where nothing is float32, since it holds for all operators.
 
     By default OpenVINO uses bfloat16 for float32 models on processors that support it, and for float16 models
     if "f16" is requested on a processor without kernels for it.
     """
-    if torch.bfloat16 in dtypes:
+    # Constants are left out: Resize has its factors in float32, whatever it computes in.
+    results = (value for node in model.graph if node.op_type != "Constant" for value in node.outputs)
+    types = {value.dtype for value in (*model.graph.inputs, *results)}
+    if onnx_ir.DataType.FLOAT in types:
+        return "f32"
+    if onnx_ir.DataType.BFLOAT16 in types:
         return "bf16"
-    return "f16" if torch.float16 in dtypes and not lacks_kernels() else "f32"
+    return "f16" if onnx_ir.DataType.FLOAT16 in types and not lacks_kernels() else "f32"
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
