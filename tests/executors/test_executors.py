@@ -301,7 +301,7 @@ def test_openvino_computes_in_the_only_type_of_a_graph(monkeypatch: pytest.Monke
     for dtype, expected in (("bfloat16", "bf16"), ("float16", "f16"), ("float", "f32")):
         head = f"g ({dtype}[N] x, {dtype}[N] w) => ({dtype}[N] y)"
         assert hint(f"{head} <{dtype}[N] s> {{ s = Add (x, w) y = Mul (s, w) }}") == expected
-        wide = f"<float[N] s, float[N] z> {{ s = Cast <to = 1> (x) z = Cos (s) y = CastLike (z, w) }}"
+        wide = "<float[N] s, float[N] z> { s = Cast <to = 1> (x) z = Cos (s) y = CastLike (z, w) }"
         assert hint(f"{head} {wide}") == "f32"
     assert hint("g (bfloat16[N] x, float[N] w) => (bfloat16[N] y) { y = Neg (x) }") == "f32"
 

@@ -27,6 +27,12 @@ def number(name: str, value: int) -> str:
     return f"{name} = Constant <value_int: int = {value}> () "
 
 
+def level(name: str) -> str:
+    """The first three floats of a value, and bounds."""
+    bounds = "a = Constant <value_float: float = 0.0> () b = Constant <value_float: float = 9.0> ()"
+    return f"{bounds} r = Constant <value_ints: ints = [0, 1, 2]> () v = Gather ({name}, r)"
+
+
 # What the positions of ten rows are, and how the input is bounded for it.
 IN_RANGE: dict[str, tuple[float, float] | None] = {
     "j = Identity (i)": (0, 9),
@@ -41,6 +47,8 @@ IN_RANGE: dict[str, tuple[float, float] | None] = {
     f"{number('c', 0)} k = Equal (i, c) m = Cast <to = 7> (k) {number('a', 0)} j = CumSum (m, a)": None,
     "f = Transpose (x) j = ArgMax <axis = 1, keepdims = 0> (f)": None,
     "j = Constant <value_ints: ints = [-1, 0, 9]> ()": None,
+    f"{level('x')} c = Clip (v, a, b) j = Cast <to = 7> (c)": None,
+    f"{level('x')} f = Cast <to = 1> (i) c = Clip (f, a, b) d = Sub (b, c) j = Cast <to = 6> (d)": None,
 }
 
 
@@ -54,6 +62,7 @@ def test_positions_that_are_in_range(positions: str) -> None:
         assert dict(bounds_of(model, raises_above)) == ({} if expected is None else {"i": expected})
 
 
+ZERO_TO_9 = "d = Clip (c, a, b) j = Cast <to = 7> (d)"
 OUT_OF_RANGE = [
     f"{number('a', 0)} {number('b', 9)} k = Clip (i, a, b) {number('c', 1)} j = Sub (k, c)",  # -1 to 8
     "j = Mul (i, i)",
@@ -64,6 +73,14 @@ OUT_OF_RANGE = [
     "k = Cast <to = 1> (i) j = Cast <to = 7> (k)",
     "j = Constant <value_ints: ints = [-11, 0, 9]> ()",
     "j = Constant <value_ints: ints = [0, 0, 10]> ()",
+    # NaN passes all bounds.
+    f"l = Log (x) {level('l')} c = Clip (v, a, b) j = Cast <to = 7> (c)",
+    f"l = Log (x) {level('l')} c = Max (v, a) d = Min (c, b) j = Cast <to = 7> (d)",
+    f"{level('x')} n = Sqrt (v) d = Max (a, n) j = Cast <to = 7> (d)",
+    f"{level('x')} p = Constant <value = float {{inf}}> () m = Clip (v, p, p) c = Sub (m, m) {ZERO_TO_9}",
+    # Beyond int64.
+    f"{level('x')} h = Constant <value_float: float = 1e30> () c = Clip (v, a, h) j = Cast <to = 7> (c)",
+    f"{level('x')} c = Max (v, a) j = Cast <to = 7> (c)",
 ]
 
 

@@ -58,7 +58,7 @@ _NATURAL = Range(0, math.inf)
 
 
 class Ranges:
-    """The ranges of a model's integers; a value without a range may be anything.
+    """The ranges of a model's integers, and of floats that cannot be NaN; other values may be anything.
 
     Args:
         model: values are typed if their types are known; it must not change meanwhile.
@@ -71,16 +71,15 @@ class Ranges:
             rule = None if node.domain else RULES.get(node.op_type)
             for output in node.outputs:
                 known = constant_range(output)
-                self._found[output] = known or (rule(node, output, self) if rule else None)
+                self._found[output] = _finite(known or (rule(node, output, self) if rule else None), output)
 
     def of(self, value: onnx_ir.Value | None) -> Range | None:
         """The range of a value."""
         if value is None:
             return None
         if value not in self._found:
-            self._found[value] = constant_range(value) or (
-                Range(inputs={str(value.name): (0, 0)}) if value in self._inputs else None
-            )
+            given = Range(inputs={str(value.name): (0, 0)}) if value in self._inputs else None
+            self._found[value] = _finite(constant_range(value) or given, value)
         return self._found[value]
 
     def known(self, value: onnx_ir.Value | None) -> Range | None:
@@ -97,6 +96,14 @@ class Ranges:
                 return None
             whole |= found
         return whole
+
+
+def _finite(found: Range | None, value: onnx_ir.Value) -> Range | None:
+    """The range, unless it is of floats that may be infinite: of two such, Sub and Mul may give NaN."""
+    dtype = value.dtype
+    if found is None or dtype is None or not dtype.is_floating_point():
+        return found
+    return found if dtype.min <= found.low and found.high <= dtype.max else None
 
 
 def constant_range(value: onnx_ir.Value) -> Range | None:
@@ -154,8 +161,14 @@ def _cast(node: onnx_ir.Node, output: onnx_ir.Value, ranges: Ranges) -> Range | 
         return None
     if source.dtype.is_floating_point() or wanted.is_floating_point():
         found = ranges.known(source)
-        is_cut = found is not None and _is_finite(found) and not wanted.is_floating_point()
-        return Range(math.trunc(found.low), math.trunc(found.high)) if found and is_cut else found
+        if wanted.is_floating_point():
+            is_integer = source.dtype.is_integer()
+            return found or (Range(source.dtype.min, source.dtype.max) if is_integer else None)
+        if found is None or not _is_finite(found):
+            return found
+        # A float beyond the integers gives any of them.
+        is_inside = wanted.min <= found.low and found.high <= wanted.max
+        return Range(math.trunc(found.low), math.trunc(found.high)) if is_inside else None
     wide = (onnx_ir.DataType.INT64, onnx_ir.DataType.INT32)
     return ranges.of(source) if wanted in wide or source.dtype == onnx_ir.DataType.BOOL else None
 
@@ -239,10 +252,12 @@ def _limited(node: onnx_ir.Node, output: onnx_ir.Value, ranges: Ranges) -> Range
         floors, ceilings = (found, []) if node.op_type == "Max" else ([], found)
     least = max((each.low for each in floors if each), default=-math.inf)
     most = min((each.high for each in ceilings if each), default=math.inf)
+    whole = ranges.any_of(node.inputs) if node.op_type != "Clip" else ranges.of(node.inputs[0])
+    if whole is None and (output.dtype is None or output.dtype.is_floating_point()):
+        return None  # NaN passes the bounds
     if math.isfinite(least) and math.isfinite(most):
         own = ranges.known(node.inputs[0]) or Range(-math.inf, math.inf)
         return Range(min(max(own.low, least), most), max(min(own.high, most), least))
-    whole = ranges.any_of(node.inputs) if node.op_type != "Clip" else ranges.of(node.inputs[0])
     if whole is None or not whole.is_known:
         # Only one side is known of values that come from inputs, and calls do not check those inputs.
         return Range(least, most) if math.isfinite(least) or math.isfinite(most) else None

@@ -166,7 +166,7 @@ class _Request:
 
 
 def _precision(model: onnx_ir.Model) -> str:
-    """The precision to compute in: a narrow one only where nothing is float32, since it holds for all operators.
+    """The precision of all operators: half precision only if nothing in the graph is float32.
 
     By default OpenVINO uses bfloat16 for float32 models on processors that support it, and for float16 models
     if "f16" is requested on a processor without kernels for it.
