@@ -228,12 +228,18 @@ def _may_have_partial_windows_only(node: onnx_ir.Node) -> bool:
     return any(not isinstance(size, int) or size < k for size, k in zip(sizes, window, strict=True))
 
 
+def _lacks_a_bound(node: onnx_ir.Node) -> bool:
+    return _is_float(node) and (len(node.inputs) < 3 or None in node.inputs[1:])
+
+
 _EXP_MINUS_1 = "exp(x) - 1: no digit is right at -1e-8, 0.05 % is lost at -1e-3"
 _FLOAT_SUMS = "summed in float32, one by one: 1e-5 of a sum of 4096, where PyTorch sums in float64"
 _ONE_BY_ONE = "summed one by one: 3e-5 of 4096 numbers around 1e6, where a plain sum is off by 1e-7"
 _TIES = "another element where two are equally near"
 _NO_WINDOW = "empty where the window is longer than the image and sizes are free"
 _NO_NAN = "a mean of nothing is not NaN"
+_LOWEST = "-3.4e38 where all elements are -inf"
+_FINITE = "an infinity becomes the largest finite number where there is no bound"
 
 ROWS: Mapping[str, tuple[Row, ...]] = {
     # Seen in ONNX Runtime 1.31.1.
@@ -246,6 +252,7 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
             _has_mask,
         ),
         Row("Celu", _EXP_MINUS_1, stable_forms.elu),
+        Row("Clip", _FINITE, stable_forms.with_infinite_bounds, _lacks_a_bound),
         Row("CumSum", _FLOAT_SUMS, stable_forms.in_double, _is_float),
         Row("Elu", _EXP_MINUS_1, stable_forms.elu),
         Row(
@@ -256,6 +263,7 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
         Row("GridSample", _TIES, None, _is_nearest),
         Row("GRU", "0 where a gate is below -18", None, _is_magnified),
         Row("LSTM", "0 where a gate is below -18", None, _is_magnified),
+        Row("MaxPool", _LOWEST, stable_forms.with_infinities, _may_meet_infinity),
         Row("ReduceMean", _NO_NAN, None, _is_of_nothing),
         Row("ReduceMean", "off by the mean's own error, squared", stable_forms.centred_again, _is_variance),
         Row("ReduceL1", _ONE_BY_ONE, stable_forms.summed, _is_float),
@@ -268,21 +276,15 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
     "openvino": (
         Row("AveragePool", _NO_WINDOW, None, _may_have_partial_windows_only),
         Row("Celu", _EXP_MINUS_1, stable_forms.elu),
+        Row("Clip", _FINITE, stable_forms.with_infinite_bounds, _lacks_a_bound),
         Row("CumSum", _FLOAT_SUMS, None, _is_float),
         Row("Elu", _EXP_MINUS_1, stable_forms.elu),
         Row("Erf", "a polynomial that is no 0 at 0: 0.4 % is lost at 1e-3, all below 1e-6", stable_forms.erf),
         Row("GridSample", _TIES, None, _is_nearest),
         Row("MaxPool", _NO_WINDOW, None, _may_have_partial_windows_only),
-        Row(
-            "MaxPool", "-3.4e38 where all elements are -inf", stable_forms.with_infinities, _may_meet_infinity
-        ),
+        Row("MaxPool", _LOWEST, stable_forms.with_infinities, _may_meet_infinity),
         Row("Mish", "0 below -18", None, _is_magnified),
-        Row(
-            "ReduceMax",
-            "-3.4e38 where all elements are -inf",
-            stable_forms.with_infinities,
-            _may_meet_infinity,
-        ),
+        Row("ReduceMax", _LOWEST, stable_forms.with_infinities, _may_meet_infinity),
         Row("ReduceMean", _NO_NAN, None, _is_of_nothing),
         Row("ReduceMean", "off by the mean's own error, squared", stable_forms.centred_again, _is_variance),
         Row(

@@ -1,7 +1,6 @@
 """Checks that tensors hold plain numbers only, for which a runtime computes the same as PyTorch.
 
-Runtimes lose NaN and infinities that PyTorch keeps: OpenVINO's Relu and Clip turn NaN into a number, ONNX
-Runtime's Clip an infinity. With such inputs or weights the original graph runs instead. Infinities produced
+Runtimes lose NaN and infinities that PyTorch keeps: OpenVINO's Relu and Clip turn NaN into a number. With such inputs or weights the original graph runs instead. Infinities produced
 inside the graph are not detected; few operators produce one from finite operands.
 """
 

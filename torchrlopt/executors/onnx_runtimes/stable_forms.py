@@ -226,3 +226,15 @@ def with_infinities(node: onnx_ir.Node) -> None:
     is_infinite.type = onnx_ir.TensorType(onnx_ir.DataType.BOOL)
     infinity = form.scalar(math.copysign(math.inf, limit), x)
     form.finish(form.add("Where", [is_infinite, infinity, form.of("Mul", found, 2.0)], like=x))
+
+
+def with_infinite_bounds(node: onnx_ir.Node) -> None:
+    """A Clip whose missing bounds are infinite, not the largest finite numbers."""
+    form = _Form(node)
+    x = form.operand(0)
+    given = [*form.rest, None, None]
+    bounds = [
+        form.scalar(infinity, x) if bound is None else bound
+        for bound, infinity in zip(given[:2], (-math.inf, math.inf), strict=True)
+    ]
+    form.finish(form.add("Clip", [x, *bounds], like=x))
