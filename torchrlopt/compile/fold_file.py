@@ -7,6 +7,7 @@ Runtimes would fold them each time they load the file, and some runtimes run the
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import sys
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from safetensors.torch import save as save_tensors
 
 from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.executors.weights.split_onnx import lowered_prologue, readers, steps_of
-from torchrlopt.executors.weights.static_part import crossing, hoisted
+from torchrlopt.executors.weights.static_part import Step, crossing, hoisted
 from torchrlopt.limited import Limits, run_limited
 from torchrlopt.onnx import files
 from torchrlopt.onnx.opsets import STANDARD_DOMAINS
@@ -85,7 +86,7 @@ def _worth_folding(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
     weights = _weights(graph)
     others = [value for value in graph.initializers.values() if not value.is_graph_input()]
     steps = [
-        dataclasses.replace(step, is_repeatable=step.is_repeatable and _is_evaluated(step.node))
+        dataclasses.replace(step, is_repeatable=functools.partial(_is_evaluated, step))
         for step in steps_of(graph)
     ]
     found = hoisted(steps, weights, others)
@@ -110,11 +111,12 @@ def _worth_folding(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
     return taken
 
 
-def _is_evaluated(node: onnx_ir.Node) -> bool:
+def _is_evaluated(step: Step[onnx_ir.Node, onnx_ir.Value]) -> bool:
     """Whether a node can be evaluated, and need not stay: an output has to be computed by one."""
+    node = step.node
     domain = "" if node.domain in STANDARD_DOMAINS else node.domain
     is_known = (domain, node.op_type) in CONVERTERS or node.op_type == "Constant"
-    return is_known and not any(value.is_graph_output() for value in node.outputs)
+    return step.is_repeatable() and is_known and not any(value.is_graph_output() for value in node.outputs)
 
 
 def _bytes_of(value: onnx_ir.Value) -> int:

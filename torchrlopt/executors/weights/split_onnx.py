@@ -6,6 +6,7 @@ sets of weights, and the arithmetic over weights is torch's in float64.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -104,10 +105,14 @@ def steps_of(graph: onnx_ir.Graph) -> list[Step[onnx_ir.Node, onnx_ir.Value]]:
             node,
             [value for value in node.inputs if value is not None],
             node.outputs,
-            node.op_type not in _NOT_AHEAD and not subgraphs(node),
+            functools.partial(_is_repeatable, node),
         )
         for node in graph
     ]
+
+
+def _is_repeatable(node: onnx_ir.Node) -> bool:
+    return node.op_type not in _NOT_AHEAD and not subgraphs(node)
 
 
 def readers(value: onnx_ir.Value) -> list[onnx_ir.Node | None]:

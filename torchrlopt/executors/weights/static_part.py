@@ -7,6 +7,7 @@ can run once per set of weights; `crossing` finds which of their values the othe
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -30,13 +31,13 @@ class Step(Generic[Node, Value]):
         node: the node.
         reads: the values that it reads.
         gives: the values that it computes.
-        is_repeatable: whether equal operands give equal results, without side effects.
+        is_repeatable: whether equal operands give equal results, without side effects; asked for few nodes.
     """
 
     node: Node
     reads: Sequence[Value]
     gives: Sequence[Value]
-    is_repeatable: bool
+    is_repeatable: Callable[[], bool]
 
 
 def hoisted(
@@ -53,7 +54,7 @@ def hoisted(
     fixed = over_weights | set(constants)
     found = []
     for step in steps:
-        if not step.is_repeatable or not all(value in fixed for value in step.reads):
+        if not all(value in fixed for value in step.reads) or not step.is_repeatable():
             continue
         fixed.update(step.gives)
         if any(value in over_weights for value in step.reads):
@@ -95,11 +96,15 @@ def hoisted_calls(graph: fx.Graph, static: Collection[str]) -> list[Step[fx.Node
     Excludes calls that draw random numbers, write to their arguments, or read no value at all.
     """
     steps = (
-        Step(node, node.all_input_nodes, (node,), bool(node.all_input_nodes) and is_pure(node))
+        Step(node, node.all_input_nodes, (node,), functools.partial(_reads_and_is_pure, node))
         for node in graph.nodes
         if node.op == "call_function"
     )
     return hoisted(steps, _static_sources(graph, static))
+
+
+def _reads_and_is_pure(node: fx.Node) -> bool:
+    return bool(node.all_input_nodes) and is_pure(node)
 
 
 def static_nodes(graph: fx.Graph, static: Collection[str]) -> set[fx.Node]:
