@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import onnx_ir
+import torch
 from torch import fx
 
 from torchrlopt import report
@@ -24,6 +25,7 @@ from torchrlopt.executors.eager.kernels import int8
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.precision.retyped import lowerable, retyped
 from torchrlopt.executors.registry import Lowered
+from torchrlopt.executors.weights.shared_results import SharedResults
 from torchrlopt.executors.weights.static_part import static_inputs, static_nodes
 from torchrlopt.judge import right
 from torchrlopt.judge.budget import Budget, rms
@@ -75,6 +77,8 @@ class MixedPrecision:
         captured = contestant.job.captured
         self.inputs = contestant.inputs()
         self._exact, self._options = exact, options
+        self._fakes: dict[Any, torch.Tensor] = {}
+        self._shared = SharedResults()
         self._static = static_inputs(captured, options.lowering)
         with without_dispatch_modes():
             self._module = lower_captured(model, captured)
@@ -85,8 +89,8 @@ class MixedPrecision:
     def built(self, lowered: Collection[str], quantised: Collection[str] = ()) -> EagerCallable:
         """Build the graph with these calls in bfloat16, or computed with 8-bit integers."""
         with without_dispatch_modes():
-            module = retyped(self._module, lowered, quantised)
-            return assemble(module, self._static, self._options.lowering)
+            module = retyped(self._module, lowered, quantised, self._fakes)
+            return assemble(module, self._static, self._options.lowering, shared=self._shared)
 
     @functools.cached_property
     def whole(self) -> EagerCallable:

@@ -6,7 +6,6 @@ second for a ResNet-50, six times on the way to a callable, and only two of the 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -38,18 +37,28 @@ def forward_of(module: fx.GraphModule) -> Callable[..., Any]:
     return forward
 
 
-def seldom_called(module: fx.GraphModule) -> Callable[..., Any]:
+def seldom_called(module: fx.GraphModule, first: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """A function for a module whose graph is final and that is mostly called once.
 
     The first call interprets the graph, which is faster than generating code. Later calls generate it.
+
+    Args:
+        module: the module.
+        first: takes the module and the arguments of the first call, instead of the interpreter.
     """
-    calls = itertools.count()
+    waiting = [first or _interpreted]  # emptied by the first call, which frees what it holds
 
     def run(*args: Any) -> Any:
-        if next(calls) > 0:
+        try:
+            call = waiting.pop()
+        except IndexError:
             return forward_of(module)(*args)
-        interpreter = fx.Interpreter(module)
-        interpreter.extra_traceback = False  # report errors unchanged
-        return interpreter.run(*args)
+        return call(module, *args)
 
     return run
+
+
+def _interpreted(module: fx.GraphModule, *args: Any) -> Any:
+    interpreter = fx.Interpreter(module)
+    interpreter.extra_traceback = False  # report errors unchanged
+    return interpreter.run(*args)

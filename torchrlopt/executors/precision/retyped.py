@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection
+from typing import Any
 
 import torch
 from torch import fx
@@ -106,7 +107,10 @@ _GATHERS = frozenset(
 
 
 def retyped(
-    module: fx.GraphModule, lowered: Collection[str], quantised: Collection[str] = ()
+    module: fx.GraphModule,
+    lowered: Collection[str],
+    quantised: Collection[str] = (),
+    fakes: dict[Any, torch.Tensor] | None = None,
 ) -> fx.GraphModule:
     """Return a copy of a graph that computes calls in other types.
 
@@ -115,8 +119,9 @@ def retyped(
         lowered: names of calls to compute in bfloat16, all of them `lowerable`.
         quantised: names of calls to compute with 8-bit integers, see `kernels.int8.supports`; their operands
             and results stay in float32, or in bfloat16 if they are in `lowered`.
+        fakes: fake tensors that other copies of the graph share.
     """
-    made = TwoDtypes(lambda dtype: dtype is torch.float32, LOW)
+    made = TwoDtypes(lambda dtype: dtype is torch.float32, LOW, fakes)
     for node in module.graph.nodes:
         is_item = node.target is operator.getitem and node.args[0] in made.other
         call = made.copy_in_other(node) if node.name in lowered or is_item else made.copy(node)

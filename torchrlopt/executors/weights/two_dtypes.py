@@ -27,6 +27,7 @@ class TwoDtypes:
     Args:
         changes: whether tensors of a dtype change to the other one; all else stays.
         other: the other dtype.
+        fakes: fake tensors made for other copies with the same arguments; added to.
 
     Attributes:
         graph: the copy.
@@ -34,12 +35,18 @@ class TwoDtypes:
         other: likewise, in the other dtype.
     """
 
-    def __init__(self, changes: Callable[[torch.dtype], bool], other: torch.dtype) -> None:
+    def __init__(
+        self,
+        changes: Callable[[torch.dtype], bool],
+        other: torch.dtype,
+        fakes: dict[Any, torch.Tensor] | None = None,
+    ) -> None:
         self.graph = fx.Graph()
         self.own: dict[fx.Node, fx.Node] = {}
         self.other: dict[fx.Node, fx.Node] = {}
         self._changes, self._dtype = changes, other
-        self._fakes: dict[Any, torch.Tensor] = {}  # one for all values of the same sizes: each costs 0.1 ms
+        # One for all values of the same sizes: each costs 0.1 ms.
+        self._fakes: dict[Any, torch.Tensor] = {} if fakes is None else fakes
 
     def copy(self, node: fx.Node) -> fx.Node:
         """Copy a node as it is."""
@@ -80,7 +87,7 @@ class TwoDtypes:
         key = (value.device, *map(dim_of, (*value.shape, *value.stride())))
         if key not in self._fakes:
             with value.fake_mode if isinstance(value, FakeTensor) else contextlib.nullcontext():
-                self._fakes[key] = value.to(self._dtype)
+                self._fakes[key] = torch.empty_like(value, dtype=self._dtype)  # strides are those of `to`
         return self._fakes[key]
 
     def _cast(self, node: fx.Node, source: fx.Node, value: torch.Tensor) -> fx.Node:
