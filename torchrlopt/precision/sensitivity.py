@@ -136,6 +136,8 @@ class _Run(torch.fx.Interpreter):
         self.quantised: dict[str, float] = collections.defaultdict(float)
         self.leaves: list[torch.Tensor] = []
         self._changed: dict[fx.Node, torch.Tensor] = {}  # by the weights of calls with several results
+        self._roundings: dict[int, torch.Tensor] = {}
+        self._by_pixels: dict[fx.Node, torch.Tensor] = {}
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node; its operands are watched edge by edge, and its result."""
@@ -151,13 +153,13 @@ class _Run(torch.fx.Interpreter):
             return result
         if n not in self._calls:
             return self._leaf(super().run_node(n)) if n.op == "call_function" else super().run_node(n)
-        changed = self._by_weights(n, _rounded)
-        by_integers = self._by_weights(n, _quantised_weight) if n in self._quantisable else None
         operands = {each: self.env[each] for each in n.all_input_nodes if each not in self._fixed}
         for operand, value in operands.items():
             self.env[operand] = self._watched_edge(value, operand, n)
         result = self._leaf(super().run_node(n))
         self.env.update(operands)
+        changed = self._by_weights(n, result, _rounded)
+        by_integers = self._by_weights(n, result, _quantised_weight) if n in self._quantisable else None
         if changed is not None and isinstance(result, tuple | list):
             self._changed[n] = changed
         self._watch_result(n, result, changed, by_integers)
@@ -177,10 +179,13 @@ class _Run(torch.fx.Interpreter):
         alias = value.view_as(value)
 
         def hook(gradient: torch.Tensor) -> None:
-            self._add(self.edges, (operand.name, n.name), gradient, value)
+            self.edges[operand.name, n.name] += _squares(gradient, self._rounding(value))
             if n in self._quantisable:
-                change = value.detach() - _quantised_pixels(value.detach(), n)
-                self.quantised[n.name] += float((gradient * change).square_().sum())
+                by_integers = self._by_pixels.get(n)
+                if by_integers is None:
+                    by_integers = value.detach() - _quantised_pixels(value.detach(), n)
+                    self._by_pixels[n] = by_integers
+                self.quantised[n.name] += _squares(gradient, by_integers)
 
         alias.register_hook(hook)
         return alias
@@ -197,7 +202,7 @@ class _Run(torch.fx.Interpreter):
 
         def hook(gradient: torch.Tensor) -> None:
             if not self._is_exact(n):
-                self._add(self.results, n.name, gradient, result)
+                self.results[n.name] += _squares(gradient, self._rounding(result))
             if changed is not None:
                 self.weights[n.name] += _of_shared(gradient, changed, n)
             if by_integers is not None:
@@ -209,12 +214,16 @@ class _Run(torch.fx.Interpreter):
         """Whether rounded operands give rounded results; rows of a weight are not rounded yet."""
         return n.target in EXACT and self._fixed.isdisjoint(n.all_input_nodes)
 
-    def _add(self, sums: dict[Any, float], key: Any, gradient: torch.Tensor, value: torch.Tensor) -> None:
-        rounding = _finite(value.detach() - _rounded(value.detach(), None))
-        sums[key] += float((gradient * rounding).square_().sum())
+    def _rounding(self, value: torch.Tensor) -> torch.Tensor:
+        """What rounding a value changes; the same for all who read it, in all directions."""
+        known = self._roundings.get(id(value))  # `env` keeps the value
+        if known is None:
+            known = _finite(value.detach() - _rounded(value.detach(), None))
+            self._roundings[id(value)] = known
+        return known
 
     def _by_weights(
-        self, n: fx.Node, rounded: Callable[[torch.Tensor, fx.Node], torch.Tensor]
+        self, n: fx.Node, exact: Any, rounded: Callable[[torch.Tensor, fx.Node], torch.Tensor]
     ) -> torch.Tensor | None:
         """What the result of a call changes by if the weights that it reads are rounded."""
         weights = {each: self.env[each] for each in n.all_input_nodes if each in self._fixed}
@@ -222,11 +231,14 @@ class _Run(torch.fx.Interpreter):
         if not floats or n.target in MOVES:  # what is moved is rounded as a result
             return None
         with torch.no_grad():
-            exact = _first(super().run_node(n))
             self.env.update({each: rounded(value, n) for each, value in floats.items()})
-            changed = _finite(_first(super().run_node(n)) - exact)
+            changed = _finite(_first(super().run_node(n)) - _first(exact))
             self.env.update(floats)
         return changed
+
+
+def _squares(gradient: torch.Tensor, change: torch.Tensor) -> float:
+    return float((gradient * change).square_().sum())
 
 
 def _is_float(value: Any) -> bool:
