@@ -52,3 +52,15 @@ def test_every_call_that_computes_takes_time_in_both_types() -> None:
     for each in (found.high, found.low):
         assert min(each[name] for name in products) > 0.1
     assert found.quantised == {}
+
+
+def test_kernels_of_the_same_sizes_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = itertools.count()  # each kernel takes a microsecond more than the one before
+    monkeypatch.setattr(times, "clock_of", lambda device: lambda: sum(range(next(late))) * 1000)
+    layers = nn.Sequential(
+        nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 128)
+    ).eval()
+    calls, high, low, inputs = built(layers, (torch.randn(32, 64),))
+    found = times.measured_times(calls, high, low, None, (), inputs)
+    first, second, third = (found.high[each.name] for each in calls if each.target in CONTRACTIONS)
+    assert first == second < third

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,9 +20,13 @@ from torchrlopt.executors.device_clock import Clock, clock_of
 from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.lowering.fx_values import ORIGIN, static_shape
 from torchrlopt.precision.state import Times
+from torchrlopt.torch_private.pytree import tree_leaves
 
 _ROUNDS = 5
-"""Calls of each graph, of which each kernel's fastest counts."""
+"""Most calls of each graph, of which each kernel's fastest counts."""
+
+_ENOUGH_NS = 100e6
+"""After so long, two calls are enough: kernels of the same sizes, which large graphs repeat, count as one."""
 
 _FLOPS_PER_US, _BYTES_PER_US = 120e3, 50e3
 """Of a typical core; they only share out measured times."""
@@ -74,20 +78,33 @@ def _of_calls(
 def _kernel_us(built: EagerCallable, inputs: Sequence[Any]) -> dict[str, float]:
     arguments = built.arguments(inputs)
     device = next((each.device for each in inputs if isinstance(each, torch.Tensor)), torch.device("cpu"))
-    timed = _Timed(built.main, clock_of(device))
+    clock = clock_of(device)
+    timed, start = _Timed(built.main, clock), clock()
     with torch.no_grad():
-        for _ in range(_ROUNDS):
+        for number in range(_ROUNDS):
             timed.run(*arguments)
-    return {name: min(times) for name, times in timed.us.items()}
+            if number > 0 and clock() - start > _ENOUGH_NS:
+                break
+    return {name: min(timed.us[kind]) for name, kind in timed.kinds.items()}
 
 
 class _Timed(fx.Interpreter):
-    """Times each call of a graph, in microseconds."""
+    """Times each call of a graph, in microseconds.
+
+    Args:
+        module: the graph.
+        clock: in nanoseconds.
+
+    Attributes:
+        us: times of each kind of call: operator, sizes and numbers.
+        kinds: of each node that calls.
+    """
 
     def __init__(self, module: fx.GraphModule, clock: Clock) -> None:
         super().__init__(module)
         self._clock = clock
-        self.us: dict[str, list[float]] = collections.defaultdict(list)
+        self.us: dict[Hashable, list[float]] = collections.defaultdict(list)
+        self.kinds: dict[str, Hashable] = {}
         self._node = ""
 
     def run_node(self, n: fx.Node) -> Any:
@@ -97,10 +114,18 @@ class _Timed(fx.Interpreter):
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Time a call."""
+        kind = self.kinds[self._node] = (target, *map(_kind, tree_leaves((args, kwargs))))
         start = self._clock()
         result = target(*args, **kwargs)
-        self.us[self._node].append((self._clock() - start) / 1e3)
+        self.us[kind].append((self._clock() - start) / 1e3)
         return result
+
+
+def _kind(leaf: Any) -> Hashable:
+    """What the time of a call depends on."""
+    if not isinstance(leaf, torch.Tensor):
+        return repr(leaf)
+    return leaf.shape, leaf.dtype, leaf.stride() if leaf.layout is torch.strided else None
 
 
 def work_us(call: fx.Node) -> float:
