@@ -16,7 +16,7 @@ import typer
 from baselines.model_files.sources import FILES, drawn, made
 from baselines.model_files.tools import ORIGINAL, OURS, TOOLS, installed
 from baselines.shared import terminal
-from baselines.shared.arguments import CsvFile, Resume, Rounds, choose
+from baselines.shared.arguments import CsvFile, Resume, choose
 from baselines.shared.rounds import Contestant, alternated, started
 from baselines.shared.tables import Results, of, read, rich
 from torchrlopt.executors.onnx_runtimes.file_calls import RUNTIMES
@@ -32,7 +32,7 @@ def main(
         str, typer.Option(help=f"Separated by commas, or 'all' that are installed: {', '.join(TOOLS)}.")
     ] = "all",
     runtimes: Annotated[str, typer.Option(help=f"What runs the files: {', '.join(RUNTIMES)}.")] = "all",
-    rounds: Rounds = 5,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds of timing; 0 only counts and compares.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.0, help="Of each file in each round.")] = 0.2,
     csv: CsvFile = None,
     resume: Resume = False,
@@ -207,6 +207,21 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
                     row[tool] += "" if np.isnan(ratio) else f"  {ratio:.2f}x"
             rows.append(row)
     return pd.DataFrame(rows).fillna("-")
+
+
+def sizes(frame: pd.DataFrame, runtime: str = "onnxruntime") -> pd.DataFrame:
+    """One row per file, as texts: nodes and kilobytes of the original, of ours, and of onnxslim's.
+
+    Args:
+        frame: rows of the long table.
+        runtime: that ours was made for.
+    """
+    nodes, num_bytes = (_wide(frame, runtime, column) for column in ("nodes", "bytes"))
+    tools = [tool for tool in (ORIGINAL, OURS, "onnxslim") if tool in nodes]
+    counts = nodes[tools].map(lambda count: "-" if np.isnan(count) else f"{count:.0f}")
+    kilobytes = (num_bytes[tools] / 1e3).map(lambda size: "-" if np.isnan(size) else f"{size:,.0f}")
+    shown = pd.concat([counts.add_prefix("nodes, "), kilobytes.add_prefix("kB, ")], axis=1)
+    return shown.rename_axis("file").reset_index()
 
 
 def summary(frame: pd.DataFrame) -> list[str]:

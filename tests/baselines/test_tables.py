@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="the suite's transformers come from t
 
 import typer
 
-from baselines import compare, figures
+from baselines import compare, figures, files
 from baselines.peers.case import PEERS
 from baselines.shared.arguments import choose, numbers, one, writable
 from baselines.shared.tables import COLUMNS, Results, markdown, read
@@ -94,3 +94,16 @@ def test_the_tables_of_the_pages_are_those_of_the_results() -> None:
         if figures.with_figures(text := page.read_text(encoding="utf-8")) != text
     ]  # fmt: skip
     assert stale == [], "`make figures` writes them anew"
+
+
+def test_files_that_were_not_timed() -> None:
+    results = Results("files")
+    for peer, nodes, size in (("original", 5, 2e6), ("torchrlopt", 3, 1.5e3), ("onnxslim", None, None)):
+        results.add("a", peer, "nodes", nodes, setting="onnxruntime")
+        results.add("a", peer, "bytes", size, "B", setting="onnxruntime")
+    (row,) = files.sizes(results.frame).to_dict("records")
+    assert list(row.values()) == ["a", "5", "3", "-", "2,000", "2", "-"]
+    peers = ("original", "torchrlopt", "onnxslim")
+    assert list(row) == ["file", *(f"{what}, {peer}" for what in ("nodes", "kB") for peer in peers)]
+    assert files.table(results.frame).to_dict("records")[0]["torchrlopt"] == "3"
+    assert "0 files" in files.summary(results.frame)[0]
