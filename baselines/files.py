@@ -86,7 +86,7 @@ def main(
 
 def _paths(names: str, folder: Path, done: set[str], say: Any) -> Iterator[Path]:
     """The files that are not done, with inputs."""
-    if Path(names).is_dir():
+    if "," not in names and Path(names).is_dir():  # a long list is no valid path
         for path in sorted(Path(names).glob("*.onnx")):
             if path.stem not in done:
                 if not path.with_suffix(".npz").is_file():
