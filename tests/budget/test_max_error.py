@@ -169,6 +169,15 @@ def test_integers_that_change_are_beyond_any_budget() -> None:
         assert torch.equal(fast(*inputs)[1], model(*inputs)[1])
 
 
+def test_integers_that_change_in_bfloat16_leave_no_budget_of_that_name() -> None:
+    torch.manual_seed(0)
+    model, inputs = Chooses().eval(), (torch.randn(256, 64),)
+    fast = torchrlopt.optimise(model, inputs, max_error="bfloat16", **OPTIONS)
+    assert "infinite" in str(fast.report.precision[0].reason)
+    with torch.no_grad():
+        assert torch.equal(fast(*inputs)[1], model(*inputs)[1])
+
+
 def test_outputs_that_are_not_finite_keep_the_graph_exact() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU()).eval()

@@ -127,6 +127,8 @@ class MixedPrecision:
             whole = right.run(self.whole, self.inputs, "everything in bfloat16")
             of_all = Budget.of(options, math.inf).error(whole, reference)
             limit = ROOM * of_all
+            if math.isinf(limit):
+                return None
         budget = Budget.of(options, limit)
         run = self.built(*names)
         error = budget.error(right.run(run, self.inputs, "lower precision"), reference)
@@ -138,6 +140,9 @@ class MixedPrecision:
     def fitted(self, budget: Budget, reference: Sequence[Any], record: PrecisionRecord) -> WithinBudget:
         """Find a choice that keeps the budget; a few are built."""
         assignment, of_all = self.assignment, self.assignment.of_all()
+        error_of_all = record.error_of_all or 0.0
+        if math.isinf(error_of_all):  # integers change; JSON has no infinity
+            record = dataclasses.replace(record, error_of_all=None)
         kept: list[EagerCallable] = []  # the last that is within the budget
 
         def error_of(choice: Choice) -> float:
@@ -147,11 +152,11 @@ class MixedPrecision:
                 kept[:] = [run]
             return error
 
-        target = _first_target(budget, record.error_of_all or 0.0, of_all.error)
+        target = _first_target(budget, error_of_all, of_all.error)
         found = tried(assignment.within, error_of, budget.max_error, target)
-        error, is_faster = record.error_of_all, of_all.us < assignment.of_none().us
-        if found.choice is None and error is not None and error <= budget.max_error and is_faster:
-            found, kept = Tried(of_all, error), [self.whole]  # an infinite error shows no way to the budget
+        is_faster = of_all.us < assignment.of_none().us
+        if found.choice is None and error_of_all <= budget.max_error and is_faster:
+            found, kept = Tried(of_all, error_of_all), [self.whole]  # an infinite error shows no way to the budget
         others = dict.fromkeys(assignment.within(target * factor) for factor in _CURVE)
         record = dataclasses.replace(record, curve=tuple(_rung(each) for each in others if not each.is_exact))
         choice = found.choice

@@ -165,6 +165,8 @@ def _limited(
     given, budget = options.precision.max_error, Budget.of(options.precision, math.inf)
     own, of_all = budget.error(exact, reference), budget.error(whole, reference)
     limit = given if isinstance(given, float) else ROOM * of_all
+    if math.isinf(limit):
+        raise UnsupportedError("everything in lower precision has an infinite error")
     if limit < own:
         raise UnsupportedError(f"float32 itself has an error of {own:.2e}")
     return (
