@@ -71,6 +71,9 @@ SUBJECTS = {
     "files": Subject(
         "ONNX files, changed", "tests.fuzz.files.fuzzer:FilesFuzzer", 1_000, 100, 120, "onnxruntime"
     ),
+    "precision": Subject(
+        "random graphs within error budgets", "tests.fuzz.precision:PrecisionFuzzer", 2_000, 200, 60
+    ),
     "nnsmith": Subject(
         "NNSmith's ONNX models, random walks", "tests.fuzz.nnsmith_models:WalkFuzzer", 500, 50, 120, "nnsmith"
     ),

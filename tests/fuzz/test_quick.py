@@ -11,7 +11,7 @@ from tests.fuzz.shards import guarded
 from tests.fuzz.subjects import SUBJECTS
 
 #: Fuzzer, and cases of it.
-SHARE = {"rules": 128, "opinfo": 16, "specials": 12, "files": 40}
+SHARE = {"rules": 128, "opinfo": 16, "specials": 12, "files": 40, "precision": 12}
 SEED = 20
 
 
