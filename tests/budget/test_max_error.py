@@ -359,6 +359,11 @@ def test_the_page_shows_what_lower_precision_does(tmp_path: Path) -> None:
     text = (tmp_path / "page.html").read_text()
     assert "Precision" in text
     assert f">{by_name['addmm'].num_lowered}<" in text
+    types = dict(record.types)
+    assert set(types.values()) == {"bfloat16"}
+    assert 0 < len(types) < len(fast.report.records[0].draw().after.prices)
+    assert '<i class="swatch bfloat16"></i>bfloat16' in text
+    assert "computed in" in text
 
 
 def test_a_choice_is_stored_and_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:

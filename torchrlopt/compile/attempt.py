@@ -166,8 +166,7 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
     is_known = planned.is_stored and verified is planned.verified and timing is planned.timing
     dataclasses.replace(planned, verified=verified, timing=timing, is_stored=is_known).remember(policy)
     if options.precision.max_error is not None:
-        write = functools.partial(written, planned.graph, job)
-        lower = _in_lower_precision(contestant, write, lowered, options, journal, timing, planned.key)
+        lower = _in_lower_precision(contestant, planned, lowered, options, journal, timing)
         if lower is not None:
             return dataclasses.replace(lower, save=save)
     elif options.executor == BASELINE:
@@ -185,21 +184,21 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
 
 def _in_lower_precision(
     contestant: Contestant,
-    write: Callable[[], onnx_ir.Model],
+    planned: Planned,
     exact: Lowered,
     options: Options,
     journal: Journal,
     timing: Timing | None,
-    key: str | None,
 ) -> Attempt | None:
     """Return the graph that computes partly in lower precision, if it is faster than the exact one."""
     with journal.phase("precision"):
-        found = within_budget(contestant, write, exact, options, key)
+        found = within_budget(contestant, planned.graph, exact, options, planned.key)
     journal.add(precision=(found.record,))
     if found.run is None or found.budget is None:
         return None
-    lower, captured = registry.get(options.executor).lower, contestant.job.captured
-    limits = Lower(found.budget, functools.partial(lower, write(), captured, options.lowering), found.narrow)
+    lower, job = registry.get(options.executor).lower, contestant.job
+    exact_again = functools.partial(lower, written(planned.graph, job), job.captured, options.lowering)
+    limits = Lower(found.budget, exact_again, found.narrow)
     if timing is None:
         return Attempt(options, journal, found.run, lower=limits)
     policy, settle = Policy.of(options.timing), registry.row(options.executor).needs_settling
@@ -213,7 +212,7 @@ def _in_lower_precision(
             return None
         timing = against(contestant.original, found.run, contestant.inputs, policy).timing
     if not policy.is_faster(timing):
-        reason = f"in bfloat16, {not_faster(timing, policy)}"
+        reason = f"in lower precision, {not_faster(timing, policy)}"
         journal.add(precision=(dataclasses.replace(found.record, error=None, reason=reason),))
         return None
     journal.add_timing(timing)

@@ -20,6 +20,7 @@ from torchrlopt.executors.regions.lower import lower
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.judge.graph_check import GraphCheck
 from torchrlopt.machine import device
+from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.writer import fresh_prefix, node_name, write
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import Subject, facts_of, make_plan, plan_store, profile_for
@@ -90,6 +91,12 @@ def written(graph: _C.Graph, job: Job) -> onnx_ir.Model:
     return write(dataclasses.replace(job.program, graph=graph))
 
 
+def keys_of(graph: _C.Graph, program: Program) -> dict[str, int]:
+    """Return the keys of a rewritten graph's nodes by their names in the model that is written of it."""
+    prefix = fresh_prefix(program.source)
+    return {node_name(graph.node(key), prefix): key for key in graph.topological_order()}
+
+
 def lowered_from(model: onnx_ir.Model, graph: _C.Graph, contestant: Contestant, options: Options) -> Lowered:
     """Lower a rewritten graph for the executor that the options name.
 
@@ -118,11 +125,10 @@ def region_prices(graph: _C.Graph, subject: Subject, options: Options) -> Prices
     baseline = dataclasses.replace(options, executor=executor_table.BASELINE)
     outside, inside = (profile_for(each, subject.device) for each in (baseline, options))
     costs = [profile.cost_model(subject.sizes) for profile in (outside, inside)]
-    prefix = fresh_prefix(subject.program.source)
     saved_us = {}
-    for id_ in graph.topological_order():
-        before, after = (cost.node(graph, id_)["time_us"] for cost in costs)
-        saved_us[node_name(graph.node(id_), prefix)] = before - after
+    for name, key in keys_of(graph, subject.program).items():
+        before, after = (cost.node(graph, key)["time_us"] for cost in costs)
+        saved_us[name] = before - after
     return Prices(
         saved_us,
         registry.row(options.executor).crossing_us,

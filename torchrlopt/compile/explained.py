@@ -12,7 +12,7 @@ import torch
 from torchrlopt import executor_table
 from torchrlopt.compile import fallback
 from torchrlopt.compile.attempt import Attempt
-from torchrlopt.compile.contestant import Contestant, lowered_from, written
+from torchrlopt.compile.contestant import Contestant, keys_of, lowered_from, written
 from torchrlopt.executors import registry
 from torchrlopt.executors.eager.executor import EXECUTOR, EagerCallable
 from torchrlopt.executors.eager.inventory import inventory
@@ -21,7 +21,6 @@ from torchrlopt.executors.registry import Lowered
 from torchrlopt.judge import timing
 from torchrlopt.judge.timing import Callee
 from torchrlopt.machine.device import describe
-from torchrlopt.onnx.writer import fresh_prefix, node_name
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import Planned, make_plan
 from torchrlopt.report import Calls, Contribution, Environment, Profile, TimedCall
@@ -135,8 +134,7 @@ def _profile(
     run: EagerCallable, contestant: Contestant, planned: Planned, record: Record, options: Options
 ) -> Profile:
     timed, drawing = profile(run, contestant.inputs, options.timing.measure_ms), record.draw()
-    graph, prefix = planned.graph, fresh_prefix(contestant.job.program.source)
-    keys = {node_name(graph.node(key), prefix): key for key in graph.topological_order()}
+    keys = keys_of(planned.graph, contestant.job.program)
     calls = []
     for name, nodes, us in timed.calls:
         own = tuple(keys[node] for node in nodes if node in keys)

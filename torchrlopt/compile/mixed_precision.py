@@ -13,15 +13,15 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import onnx_ir
 import torch
 from torch import fx
 
-from torchrlopt import report
-from torchrlopt.compile.contestant import Contestant
+from torchrlopt import _C, report
+from torchrlopt.compile.contestant import Contestant, keys_of, written
 from torchrlopt.compile.recorded_calls import names_in, operator_of, places_of
 from torchrlopt.executors.eager.executor import EagerCallable, assemble
 from torchrlopt.executors.eager.kernels import int8
+from torchrlopt.executors.lowering.fx_values import ORIGIN
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.precision.retyped import lowerable, retyped
 from torchrlopt.executors.registry import Lowered
@@ -72,16 +72,17 @@ class MixedPrecision:
     """A graph whose calls may compute in lower precision, and what is known of them."""
 
     def __init__(
-        self, contestant: Contestant, model: onnx_ir.Model, exact: EagerCallable, options: Options
+        self, contestant: Contestant, graph: _C.Graph, exact: EagerCallable, options: Options
     ) -> None:
         captured = contestant.job.captured
+        self._keys = keys_of(graph, contestant.job.program)
         self.inputs = contestant.inputs()
         self._exact, self._options = exact, options
         self._fakes: dict[Any, torch.Tensor] = {}
         self._shared = SharedResults()
         self._static = static_inputs(captured, options.lowering)
         with without_dispatch_modes():
-            self._module = lower_captured(model, captured)
+            self._module = lower_captured(written(graph, contestant.job), captured)
         self.calls = lowerable(self._module.graph, self._static)
         fixed = static_nodes(self._module.graph, self._static)
         self._quantisable = [each for each in self.calls if int8.supports(each, fixed)]
@@ -174,7 +175,16 @@ class MixedPrecision:
             lowered=places_of(self.calls, choice.lowered),
             quantised=places_of(self.calls, choice.quantised),
             operators=_groups(self.assignment, choice),
+            types=self._types(choice),
         )
+
+    def _types(self, choice: Choice) -> tuple[tuple[int, str], ...]:
+        """What operators of the drawing compute in, where that is not the type of the model."""
+        found: dict[int, str] = {}
+        for name, names in (("bfloat16", choice.lowered), ("int8", choice.quantised)):
+            origins = (each.meta.get(ORIGIN, ()) for each in self.assignment.items if each.name in names)
+            found |= {self._keys[node]: name for nodes in origins for node in nodes if node in self._keys}
+        return tuple(sorted(found.items()))
 
 
 def _first_target(budget: Budget, of_all: float, predicted: float) -> float:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import onnx_ir
 import torch
 
-from torchrlopt.compile.contestant import Contestant
+from torchrlopt import _C
+from torchrlopt.compile.contestant import Contestant, written
 from torchrlopt.compile.mixed_precision import ROOM, MixedPrecision, WithinBudget
 from torchrlopt.errors import RlOptError, UnsupportedError
 from torchrlopt.executor_table import BASELINE
@@ -40,7 +40,7 @@ _OPENVINO, _HINT = "openvino", "INFERENCE_PRECISION_HINT"
 
 def within_budget(
     contestant: Contestant,
-    write: Callable[[], onnx_ir.Model],
+    graph: _C.Graph,
     exact: Lowered,
     options: Options,
     planned_key: str | None,
@@ -48,8 +48,8 @@ def within_budget(
     """Lower what the budget allows.
 
     Args:
-        contestant: the graph.
-        write: writes the rewritten graph as ONNX.
+        contestant: the original.
+        graph: the rewritten graph.
         exact: the same, built in float32.
         options: the user's, with a budget.
         planned_key: of the plan in the plan store; None to neither read nor write a choice there.
@@ -62,10 +62,10 @@ def within_budget(
         if not has_bfloat16(contestant.subject.device):
             raise UnsupportedError("this processor has no bfloat16 units")
         if options.executor == _OPENVINO:
-            return _in_openvino(contestant, write, exact, options, record)
+            return _in_openvino(contestant, graph, exact, options, record)
         if options.executor == BASELINE and isinstance(exact, EagerCallable):
             key = _key_of(planned_key, options.precision)
-            return _by_calls(contestant, write, exact, options, record, key)
+            return _by_calls(contestant, graph, exact, options, record, key)
         raise UnsupportedError(f"{options.executor} computes in the types of the model")
     except RlOptError as error:
         return WithinBudget(None, None, dataclasses.replace(record, reason=str(error)))
@@ -73,13 +73,13 @@ def within_budget(
 
 def _by_calls(
     contestant: Contestant,
-    write: Callable[[], onnx_ir.Model],
+    graph: _C.Graph,
     exact: EagerCallable,
     options: Options,
     record: PrecisionRecord,
     key: str | None,
 ) -> WithinBudget:
-    this = MixedPrecision(contestant, write(), exact, options)
+    this = MixedPrecision(contestant, graph, exact, options)
     if not any(each.target in CONTRACTIONS for each in this.calls):
         raise UnsupportedError("no product or convolution can be computed in bfloat16")
     stored, reference = _stored(key), _float64_of(contestant)
@@ -124,7 +124,7 @@ def _float64_of(contestant: Contestant) -> tuple[Any, ...]:
 
 def _in_openvino(
     contestant: Contestant,
-    write: Callable[[], onnx_ir.Model],
+    graph: _C.Graph,
     exact: Lowered,
     options: Options,
     record: PrecisionRecord,
@@ -134,7 +134,8 @@ def _in_openvino(
     if _HINT in given:
         raise UnsupportedError(f"executor_options sets {_HINT}", got=given[_HINT])
     lowering = dataclasses.replace(options.lowering, executor_options={**given, _HINT: "bf16"})
-    run = registry.get(_OPENVINO).lower(write(), contestant.job.captured, lowering)
+    model = written(graph, contestant.job)
+    run = registry.get(_OPENVINO).lower(model, contestant.job.captured, lowering)
     inputs, reference = contestant.inputs(), _float64_of(contestant)
     whole = right.run(run, inputs, "everything in bfloat16")
     budget, record = _limited(options, record, right.run(exact, inputs), whole, reference)

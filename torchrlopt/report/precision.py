@@ -65,6 +65,7 @@ class PrecisionRecord:
         num_calls: calls that may be lowered.
         operators: what lower precision did to each operator, the largest saving first.
         curve: what other budgets would buy.
+        types: what operators of the rewritten graph compute in, by their keys in the drawing.
         reason: why nothing was lowered.
     """
 
@@ -77,6 +78,7 @@ class PrecisionRecord:
     num_calls: int = 0
     operators: tuple[Lowered, ...] = ()
     curve: tuple[Rung, ...] = ()
+    types: tuple[tuple[int, str], ...] = ()
     reason: str | None = None
 
     def without_effect(self, reason: str) -> PrecisionRecord:
@@ -85,7 +87,9 @@ class PrecisionRecord:
         Args:
             reason: why.
         """
-        return dataclasses.replace(self, error=None, lowered=(), quantised=(), operators=(), reason=reason)
+        return dataclasses.replace(
+            self, error=None, lowered=(), quantised=(), operators=(), types=(), reason=reason
+        )
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> PrecisionRecord:
@@ -94,6 +98,7 @@ class PrecisionRecord:
         fields |= {name: tuple(map(str, fields[name])) for name in ("lowered", "quantised")}
         fields["operators"] = tuple(Lowered(**each) for each in fields["operators"])
         fields["curve"] = tuple(Rung(**each) for each in fields["curve"])
+        fields["types"] = tuple((int(key), str(name)) for key, name in fields.get("types", ()))
         return cls(**fields)
 
     def steps(self) -> list[tuple[float, float]]:

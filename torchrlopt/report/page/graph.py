@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torchrlopt.report.drawing import Drawing, DrawnStep, Operator, Price
@@ -39,15 +39,15 @@ class Picture:
     once: int
 
 
-def picture(drawing: Drawing, steps: Sequence[ReportStep]) -> Picture:
-    """Return everything that is drawn of a graph."""
+def picture(drawing: Drawing, steps: Sequence[ReportStep], types: Mapping[int, str]) -> Picture:
+    """Return everything that is drawn of a graph; `types` as in `PrecisionRecord`, by key."""
     rows = rows_of(drawing)
     bands = bands_of(drawing, rows)
     minis, walked = _walked(drawing, steps)
     inside = {row for band in bands for row in range(band.first, band.end)}
     total = len(drawing.before.prices) + len(drawing.after.prices)
     data = {
-        "ops": _boxes(drawing, rows),
+        "ops": _boxes(drawing, rows, types),
         "rows": rows.count,
         "bands": [_band(band, drawing, rows) for band in bands],
         "steps": walked,
@@ -73,7 +73,7 @@ def _band(band: Band, drawing: Drawing, rows: Rows) -> dict[str, Any]:
     return {**band._asdict(), **labels}
 
 
-def _boxes(drawing: Drawing, rows: Rows) -> dict[str, Box]:
+def _boxes(drawing: Drawing, rows: Rows, types: Mapping[int, str]) -> dict[str, Box]:
     """Return the boxes of both graphs' operators, by "b" or "a" and their key."""
     both = {each.key for each in drawing.before.operators} & {each.key for each in drawing.after.operators}
     prices = (*drawing.before.prices.values(), *drawing.after.prices.values())
@@ -84,7 +84,7 @@ def _boxes(drawing: Drawing, rows: Rows) -> dict[str, Box]:
         changed = "gone" if side == "b" else "new"
         for each in drawn(graph):
             kind = "leaf" if each.is_leaf else "stays" if each.key in both else changed
-            price = graph.prices.get(each.key)
+            price, low = graph.prices.get(each.key), types.get(each.key, "") if side == "a" else ""
             inputs = [by_key[key] for key in each.inputs if key in by_key]
             found[f"{side}{each.key}"] = {
                 **_box(each, kind, drawing.labels.get(each.key, each.name)),
@@ -94,7 +94,8 @@ def _boxes(drawing: Drawing, rows: Rows) -> dict[str, Box]:
                 "op": each.op,
                 "time": time_of(price.time_us) if price else "",
                 "share": round(price.time_us / largest, 3) if price else 0,
-                "facts": _facts(each, price, [_weight(one, drawing) for one in inputs if one.is_static]),
+                "low": low,
+                "facts": _facts(each, price, [_weight(one, drawing) for one in inputs if one.is_static], low),
                 "lines": _lines([each.key], drawing),
                 "origins": list(drawing.origins.get(each.key, ())) if side == "a" else [],
             }
@@ -115,12 +116,13 @@ def _box(each: Operator, kind: str, name: str) -> Box:
     }
 
 
-def _facts(each: Operator, price: Price | None, weights: list[str]) -> list[tuple[str, str]]:
+def _facts(each: Operator, price: Price | None, weights: list[str], low: str) -> list[tuple[str, str]]:
     """Return what the page shows about a selected operator."""
     time = f"{time_of(price.time_us)}, {'measured' if price.is_measured else 'estimated'}" if price else ""
     facts = (
         ("result", ", ".join(each.types)),
         ("set to", each.attributes),
+        ("computed in", low),
         ("time", time),
         ("weights", "; ".join(weights)),
         ("name", each.name),

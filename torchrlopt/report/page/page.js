@@ -86,9 +86,9 @@ function curve([[x, y], ...others]) {
 
 function boxAt(box, x, y) {
   const width = widthOf(box);
-  const said = [box.label, box.small, box.time, WHAT[box.kind]].filter(Boolean).join(", ");
+  const said = [box.label, box.small, box.time, box.low, WHAT[box.kind]].filter(Boolean).join(", ");
   const group = shape("g", {
-    class: `box ${box.kind}${box.is_output ? " output" : ""}`,
+    class: `box ${box.kind} ${box.low ?? ""}${box.is_output ? " output" : ""}`,
     transform: `translate(${x - width / 2} ${y - HEIGHT / 2})`,
     "data-key": box.key, role: "img", "aria-label": said,
   }, shape("rect", { width, height: HEIGHT, rx: 6 }));

@@ -68,7 +68,9 @@ def _graphs(report: Report) -> list[dict[str, Any]]:
         search = report.searches[number].curve if number < len(report.searches) else ()
         own = report.plans[number]["graph_hash"] if number < len(report.plans) else ""
         profile = next((each for each in report.profiles if own and each.graph_hash == own), None)
-        graphs.append({**_graph(drawing, steps, start, search), "profile": _profile(profile, drawing)})
+        # With a budget there is one record for each graph.
+        types = dict(report.precision[number].types) if len(report.precision) == len(report.records) else {}
+        graphs.append({**_graph(drawing, steps, start, search, types), "profile": _profile(profile, drawing)})
     return graphs
 
 
@@ -77,6 +79,7 @@ def _graph(
     steps: tuple[ReportStep, ...],
     start_ms: float | None,
     search: tuple[tuple[float, float], ...],
+    types: dict[int, str],
 ) -> dict[str, Any]:
     walk = None
     if steps:
@@ -84,7 +87,8 @@ def _graph(
         walk = charts.curve([(0, start), *((at, step.cost_ms) for at, step in enumerate(steps, 1))])
     return {
         "drawing": drawing,
-        "picture": picture(drawing, steps),
+        "picture": picture(drawing, steps, types),
+        "types": sorted(set(types.values())),
         "steps": list(enumerate(steps, 1)),
         "walk": walk,
         # A search that found only one plan has no curve.
