@@ -220,3 +220,13 @@ def test_the_gain_is_split_by_measurement(tmp_path: Path) -> None:
     assert unplanned.split[2].part == "kernels"
     with pytest.raises(UnsupportedError, match="measured by parts"):
         torchrlopt.explain(torch.relu, x, measure=True)
+
+
+def test_a_budget_is_shown_with_what_is_used_of_it() -> None:
+    options = {"executor": "eager", "searcher": "greedy", "min_gain": -10.0, "measure_ms": 20.0}
+    found = torchrlopt.explain(Net().eval(), torch.randn(2, 3, 32, 32), max_error=1e-2, **options)
+    assert found.measured is not None
+    (record,) = found.measured.precision
+    assert record.max_error == 1e-2
+    assert "rms at most 0.01" in str(found)
+    assert found.measured.profiles == (), "that takes seconds, and was not asked for"

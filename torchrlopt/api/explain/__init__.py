@@ -30,7 +30,8 @@ def explain(
             built and timed without it. Takes up to `measure_ms` per group; otherwise nothing is timed.
         measure: also optimise the model with these options, and measure what plan, kernels and runtime are
             worth and where the time of a call goes, see the option `measure_parts`.
-        **options: see `Options`; `executor` and `max_error` have an effect only with `measure`.
+        **options: see `Options`; `executor` has an effect only on a model that is optimised. So is one with
+            `max_error`, since nothing else shows how a budget is used.
 
     Returns:
         For each executor: the rewrites of its plan with the predicted time that each saves, rewrites that
@@ -47,7 +48,10 @@ def explain(
 
     explainer = Explainer(Options.from_dict(options), leave_out)
     visit(model, example_inputs, explainer.look, explainer.leave)
-    measured = _measured(model, example_inputs, options) if measure else None
+    is_optimised = measure or options.get("max_error") is not None
+    measured = (
+        _measured(model, example_inputs, options | {"measure_parts": measure}) if is_optimised else None
+    )
     return Explanation(tuple(explainer.graphs), explainer.reports, measured)
 
 
@@ -60,4 +64,4 @@ def _measured(
 
     if not isinstance(model, torch.nn.Module):
         raise UnsupportedError("a function is not measured by parts", expected="a module", got=repr(model))
-    return Report.merged(reports(optimise(model, example_inputs, **{**options, "measure_parts": True})))
+    return Report.merged(reports(optimise(model, example_inputs, **options)))
