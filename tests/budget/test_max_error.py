@@ -46,7 +46,7 @@ def twice_as_fast(
 ) -> Times:
     """Every call takes half the time in bfloat16, a fourth with integers, and longer than a conversion."""
     names = [each.name for each in calls]
-    times = dict.fromkeys(names, 200.0), dict.fromkeys(names, 100.0)
+    times = dict.fromkeys(names, 200.0), dict.fromkeys(names if low is not None else (), 100.0)
     return Times(*times, quantised={each.name: 50.0 for each in quantisable})
 
 
@@ -398,6 +398,25 @@ def test_large_budgets_are_used_for_integers(make: Callable[[int], Made], tmp_pa
     torchrlopt.save(fast, tmp_path / "model.rlopt")
     loaded = torchrlopt.load(tmp_path / "model.rlopt")
     assert error_of(loaded, model, inputs) == pytest.approx(record.error, rel=0.01)
+
+
+@pytest.mark.skipif(not has_int8(torch.float32), reason="the processor does not multiply 8-bit integers")
+def test_integers_need_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._dynamo.reset()
+    monkeypatch.setattr(within_budget, "has_bfloat16", lambda device: False)
+    model, inputs = block(128)
+    fast = torchrlopt.optimise(model, inputs, max_error=5e-2, **OPTIONS)
+    (record,) = fast.report.precision
+    assert record.quantised, record.reason
+    assert not record.lowered
+    assert 1e-3 < error_of(fast, model, inputs) <= 5e-2
+    torch._dynamo.reset()
+    exact = torchrlopt.optimise(model, inputs, max_error="bfloat16", **OPTIONS)
+    assert "no bfloat16 units" in str(exact.report.precision[0].reason)
+    monkeypatch.setattr(within_budget, "has_int8", lambda device: False)
+    torch._dynamo.reset()
+    exact = torchrlopt.optimise(model, inputs, max_error=5e-2, **OPTIONS)
+    assert "no bfloat16 units" in str(exact.report.precision[0].reason)
 
 
 def test_a_whole_number_is_a_budget() -> None:

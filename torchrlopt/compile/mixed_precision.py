@@ -69,10 +69,28 @@ class WithinBudget:
 
 
 class MixedPrecision:
-    """A graph whose calls may compute in lower precision, and what is known of them."""
+    """A graph whose calls may compute in lower precision, and what is known of them.
+
+    Args:
+        contestant: the original.
+        graph: the rewritten graph.
+        exact: the same, built in float32.
+        options: the user's.
+        has_bfloat16: whether calls may compute in bfloat16; otherwise only with 8-bit integers.
+
+    Attributes:
+        inputs: the user's.
+        calls: that may be lowered by their types.
+        quantisable: those that may be computed with 8-bit integers.
+    """
 
     def __init__(
-        self, contestant: Contestant, graph: _C.Graph, exact: EagerCallable, options: Options
+        self,
+        contestant: Contestant,
+        graph: _C.Graph,
+        exact: EagerCallable,
+        options: Options,
+        has_bfloat16: bool = True,
     ) -> None:
         captured = contestant.job.captured
         self._keys = keys_of(graph, contestant.job.program)
@@ -85,7 +103,9 @@ class MixedPrecision:
             self._module = lower_captured(written(graph, contestant.job), captured)
         self.calls = lowerable(self._module.graph, self._static)
         fixed = static_nodes(self._module.graph, self._static)
-        self._quantisable = [each for each in self.calls if int8.supports(each, fixed)]
+        self.quantisable = [each for each in self.calls if int8.supports(each, fixed)]
+        self._low = [each.name for each in self.calls if has_bfloat16]
+        self._integers = [each.name for each in self.quantisable]
 
     def built(self, lowered: Collection[str], quantised: Collection[str] = ()) -> EagerCallable:
         """Build the graph with these calls in bfloat16, or computed with 8-bit integers."""
@@ -95,8 +115,8 @@ class MixedPrecision:
 
     @functools.cached_property
     def whole(self) -> EagerCallable:
-        """Everything in bfloat16: it bounds what can be gained, and its kernels give the times."""
-        return self.built([each.name for each in self.calls])
+        """Everything in bfloat16, or in integers without it: it bounds the gain, and gives the times."""
+        return self.built(self._low, () if self._low else self._integers)
 
     @functools.cached_property
     def assignment(self) -> Assignment:
@@ -110,17 +130,19 @@ class MixedPrecision:
                 self.calls,
                 _DIRECTIONS,
                 seed,
-                self._quantisable,
+                self.quantisable,
             )
-        low, quantised = [each.name for each in self.calls], [each.name for each in self._quantisable]
-        integers = self.built(low, quantised) if quantised else None
-        times = measured_times(self.calls, self._exact, self.whole, integers, self._quantisable, self.inputs)
+        low = self.whole if self._low else None
+        integers = self.whole if low is None else None
+        if low is not None and self._integers:
+            integers = self.built(self._low, self._integers)
+        times = measured_times(self.calls, self._exact, low, integers, self.quantisable, self.inputs)
         return Assignment(self.calls, found, times)
 
     def as_stored(self, record: PrecisionRecord, reference: Sequence[Any]) -> WithinBudget | None:
         """Build a choice of an earlier process; None if it is of another graph or has too large an error."""
         names = names_in(self.calls, record)
-        if names is None:
+        if names is None or (names[0] and not self._low):
             return None
         options = self._options.precision
         limit, of_all = options.max_error, record.error_of_all
@@ -157,7 +179,10 @@ class MixedPrecision:
         found = tried(assignment.within, error_of, budget.max_error, target)
         is_faster = of_all.us < assignment.of_none().us
         if found.choice is None and error_of_all <= budget.max_error and is_faster:
-            found, kept = Tried(of_all, error_of_all), [self.whole]  # an infinite error shows no way to the budget
+            found, kept = (
+                Tried(of_all, error_of_all),
+                [self.whole],
+            )  # an infinite error shows no way to the budget
         others = dict.fromkeys(assignment.within(target * factor) for factor in _CURVE)
         record = dataclasses.replace(record, curve=tuple(_rung(each) for each in others if not each.is_exact))
         choice = found.choice

@@ -21,7 +21,7 @@ from torchrlopt.executor_table import BASELINE
 from torchrlopt.executors import registry
 from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.precision.retyped import CONTRACTIONS
-from torchrlopt.executors.precision.rungs import has_bfloat16
+from torchrlopt.executors.precision.rungs import has_bfloat16, has_int8
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.judge import right
 from torchrlopt.judge.budget import Budget
@@ -59,35 +59,38 @@ def within_budget(
     if isinstance(given, float):
         record = dataclasses.replace(record, max_error=given)
     try:
-        if not has_bfloat16(contestant.subject.device):
+        device = contestant.subject.device
+        is_eager, has_low = options.executor == BASELINE, has_bfloat16(device)
+        # Integers need other units; how exact bfloat16 would be is not known without its own.
+        if not has_low and not (is_eager and isinstance(given, float) and has_int8(device)):
             raise UnsupportedError("this processor has no bfloat16 units")
         if options.executor == _OPENVINO:
             return _in_openvino(contestant, graph, exact, options, record)
-        if options.executor == BASELINE and isinstance(exact, EagerCallable):
+        if is_eager and isinstance(exact, EagerCallable):
             key = _key_of(planned_key, options.precision)
-            return _by_calls(contestant, graph, exact, options, record, key)
+            this = MixedPrecision(contestant, graph, exact, options, has_low)
+            if not any(each.target in CONTRACTIONS for each in (this.calls if has_low else this.quantisable)):
+                raise UnsupportedError("no product or convolution can be computed in lower precision")
+            return _by_calls(this, contestant, exact, options, record, key)
         raise UnsupportedError(f"{options.executor} computes in the types of the model")
     except RlOptError as error:
         return WithinBudget(None, None, dataclasses.replace(record, reason=str(error)))
 
 
 def _by_calls(
+    this: MixedPrecision,
     contestant: Contestant,
-    graph: _C.Graph,
     exact: EagerCallable,
     options: Options,
     record: PrecisionRecord,
     key: str | None,
 ) -> WithinBudget:
-    this = MixedPrecision(contestant, graph, exact, options)
-    if not any(each.target in CONTRACTIONS for each in this.calls):
-        raise UnsupportedError("no product or convolution can be computed in bfloat16")
     stored, reference = _stored(key), _float64_of(contestant)
     if stored is not None:
         found = this.as_stored(stored, reference)
         if found is not None:
             return found
-    whole = right.run(this.whole, this.inputs, "everything in bfloat16")
+    whole = right.run(this.whole, this.inputs, "everything in lower precision")
     budget, record = _limited(options, record, right.run(exact, this.inputs), whole, reference)
     found = this.fitted(budget, reference, dataclasses.replace(record, num_calls=len(this.calls)))
     if key is not None and found.run is not None:
@@ -157,7 +160,7 @@ def _limited(
         options: the user's.
         record: so far.
         exact: outputs in float32.
-        whole: outputs with everything in bfloat16.
+        whole: outputs with everything in lower precision.
         reference: outputs in float64.
 
     Raises:

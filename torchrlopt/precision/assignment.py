@@ -69,6 +69,7 @@ class Assignment:
             if self._has_exact_readers(source):
                 self.values.read(source, None, 0.0)
         self._regions = self._connected()
+        self._lowable = self.items if times.low else []
         self._integers = [Integers(each) for each in self.items if each.name in times.quantised]
 
     def effect_of(self, item: fx.Node, choice: Choice) -> tuple[float, float]:
@@ -83,8 +84,8 @@ class Assignment:
         return high_us - us, error
 
     def of_all(self) -> Choice:
-        """Everything in bfloat16."""
-        return self._choice(State(self.values, self.items, self.items))
+        """Everything in bfloat16, or with integers where it is no choice."""
+        return self._choice(State(self.values, self.items, self._lowable or self._integers))
 
     def of(self, lowered: Collection[str], quantised: Collection[str]) -> Choice:
         """These calls in bfloat16 or computed with integers, by name."""
@@ -98,10 +99,10 @@ class Assignment:
 
     def within(self, budget: float) -> Choice:
         """Return the fastest choice found whose predicted error is at most `budget`."""
-        contractions = [each for each in self.items if each.target in CONTRACTIONS]
-        starts: list[list[Flip]] = [[*self.items], [*contractions], []]
+        contractions = [each for each in self._lowable if each.target in CONTRACTIONS]
+        starts: list[list[Flip]] = [[*self._lowable], [*contractions]] if self._lowable else []
         found = []
-        for start in starts if self._integers else starts[:2]:
+        for start in [*starts, []] if self._integers else starts:
             state = State(self.values, self.items, [*start, *self._integers])
             self._raise(state, budget * budget)
             self._fill(state, budget * budget)
@@ -144,7 +145,7 @@ class Assignment:
 
     def _raise(self, state: State, limit: float) -> None:
         """Make items exact, singly or by regions, in the order of error saved per time lost."""
-        changes: list[Flip] = [*self.items, *self._integers]
+        changes: list[Flip] = [*self._lowable, *self._integers]
         moves: list[Sequence[Flip]] = [[each] for each in changes]
         moves += self._regions
 
@@ -168,7 +169,7 @@ class Assignment:
             us, error = state.change(move)
             return us / max(error, 1e-30) if us < -_LEAST_US else None
 
-        changes: list[Flip] = [*self.items, *self._integers]
+        changes: list[Flip] = [*self._lowable, *self._integers]
         queue = _Queue([[each] for each in changes], priced)
         while (move := queue.pop()) is not None:
             error = state.change(move)[1]

@@ -30,7 +30,7 @@ class Times:
 
     Attributes:
         high: in float32.
-        low: in bfloat16.
+        low: in bfloat16; empty if none may be.
         quantised: with 8-bit integers, of those that may be.
     """
 

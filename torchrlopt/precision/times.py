@@ -35,7 +35,7 @@ _FLOPS_PER_US, _BYTES_PER_US = 120e3, 50e3
 def measured_times(
     calls: Sequence[fx.Node],
     high: EagerCallable,
-    low: EagerCallable,
+    low: EagerCallable | None,
     integers: EagerCallable | None,
     quantisable: Collection[fx.Node],
     inputs: Sequence[Any],
@@ -45,13 +45,13 @@ def measured_times(
     Args:
         calls: of the lowered graph.
         high: the graph in float32.
-        low: the graph with all of these calls in bfloat16.
+        low: the graph with all of these calls in bfloat16; None if that is no choice.
         integers: the same with some of them computed with 8-bit integers; None if there are none.
         quantisable: those.
         inputs: of both.
     """
     shares = {each: work_us(each) for each in calls}
-    times = Times(*(_of_calls(shares, each, inputs) for each in (high, low)))
+    times = Times(*({} if each is None else _of_calls(shares, each, inputs) for each in (high, low)))
     if integers is None:
         return times
     found, names = _of_calls(shares, integers, inputs), [each.name for each in quantisable]

@@ -57,8 +57,8 @@ class PrecisionRecord:
         max_error: the budget.
         metric: by which the errors are measured.
         error: measured against float64 on the example inputs; None if nothing was lowered.
-        error_of_all: measured, if everything that may be is in bfloat16; None if that was not built, or is
-            infinite.
+        error_of_all: measured, if everything that may be is in bfloat16, or with integers on processors that
+            have units for those alone; None if that was not built, or is infinite.
         lowered: the calls in bfloat16, by their positions among those that may be lowered, and operators.
         quantised: likewise, those computed with 8-bit integers; their results are in bfloat16 if they are in
             `lowered`, too.

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 
+from torchrlopt.executors.eager.kernels import indirect
+
 _SPEEDUPS = {"amx_bf16": 4.0, "avx512_bf16": 2.0}
 """Products of bfloat16 in the time of one of float32, by the flag of the processor: of a matrix unit as
 measured (docs/kernels.md), of a vector unit by the width of its numbers."""
@@ -25,6 +27,11 @@ def bfloat16_speedup(device: torch.device) -> float:
     if device.type == "cuda":
         return 2.0 if torch.cuda.is_bf16_supported(including_emulation=False) else 1.0
     return _of_cpu() if device.type == "cpu" else 1.0
+
+
+def has_int8(device: torch.device) -> bool:
+    """Whether our kernels multiply 8-bit integers on a device, for operands in float32."""
+    return device.type == "cpu" and indirect.has_int8(torch.float32)
 
 
 @functools.cache
