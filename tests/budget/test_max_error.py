@@ -271,6 +271,27 @@ def test_a_saved_model_computes_in_the_chosen_types(ending: str, tmp_path: Path)
     assert 1e-5 < error_of(loaded, model, inputs) <= 2e-3
 
 
+def test_later_calls_of_a_loaded_model_keep_the_budget(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    model, inputs = Scaled().eval(), (torch.randn(8, 64),)
+    fast = torchrlopt.optimise(model, inputs, max_error=1e-2, **OPTIONS)
+    torchrlopt.save(fast, tmp_path / "model.rlopt")
+    loaded = torchrlopt.load(tmp_path / "model.rlopt")
+    for _ in range(4):
+        assert 1e-5 < error_of(loaded, model, inputs) <= 1e-2
+    rows = torch.randn(4, 64).repeat_interleave(2, 0)
+    near = (rows + 1e-3 * torch.randn_like(rows),)
+    assert error_of(loaded, model, near) > 1e-2, "not every call is compared"
+    with caplog.at_level(logging.WARNING, logger="torchrlopt"):
+        assert max(error_of(loaded, model, near) for _ in range(4)) > 1e-2
+        assert error_of(loaded, model, near) < 1e-3
+    (warning,) = (each.message for each in caplog.records if "saved model" in each.message)
+    assert "float32 from now on" in warning
+    assert error_of(loaded, model, inputs) < 1e-5
+
+
 def test_calibration_keeps_the_budget_for_all_of_its_inputs(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Scaled().eval()

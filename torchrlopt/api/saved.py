@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import torch
 
@@ -23,6 +23,9 @@ from torchrlopt.storage.files import write_whole
 from torchrlopt.torch_private.pytree import tree_leaves, tree_map
 from torchrlopt.torch_private.tensors import marked_dims
 from torchrlopt.warning_filter import ignored_warnings
+
+if TYPE_CHECKING:
+    from torchrlopt.judge.budget import Metric
 
 Format: TypeAlias = Literal["rlopt", "pt2"]
 Inputs: TypeAlias = Sequence[Any] | Mapping[str, Any] | torch.Tensor
@@ -232,7 +235,7 @@ def load(path: str | Path, *, format: Format | None = None, kernels: bool = True
     if _format(path, format) == "rlopt":
         from torchrlopt.artefact import module  # heavy
 
-        return module.load(Path(path))
+        return module.load(Path(path), _metric_of)
     if not Path(path).is_file():  # torch would log a traceback first
         expected = "what torchrlopt.save wrote"
         raise ModelFormatError("the file cannot be loaded: there is none", where=str(path), expected=expected)
@@ -253,6 +256,12 @@ def load(path: str | Path, *, format: Format | None = None, kernels: bool = True
 
         use_kernels(program, loaded, numerics)
     return loaded
+
+
+def _metric_of(name: str) -> Metric:
+    from torchrlopt.judge.budget import METRICS  # heavy, and seldom needed
+
+    return METRICS[name]
 
 
 def _text(given: str | bytes) -> str:

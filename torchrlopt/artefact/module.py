@@ -14,6 +14,7 @@ from torchrlopt.artefact.calls import Json, damaged, fields
 from torchrlopt.artefact.convention import Arguments, Results, none_fits, signature
 from torchrlopt.artefact.file import Held
 from torchrlopt.artefact.graph import StoredGraph
+from torchrlopt.artefact.sampled import MetricOf, Sampled
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.plain_text import printable
 from torchrlopt.torch_private.modes import is_dispatched, is_traced, is_transformed, uncompiled
@@ -39,6 +40,7 @@ class SavedModel(torch.nn.Module):
 
     Args:
         held: the file; untrusted.
+        metric_of: returns the metric of an error budget by its name.
 
     Attributes:
         report: what `save` returned, as a mapping, and under "rebuilt" why the weights were packed again on
@@ -48,7 +50,7 @@ class SavedModel(torch.nn.Module):
         ModelFormatError: the file is malformed.
     """
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: Held, metric_of: MetricOf) -> None:
         super().__init__()
         packed_for, graphs, report = fields(held.content, stamp=dict, graphs=list, report=dict)
         if not graphs:
@@ -61,7 +63,7 @@ class SavedModel(torch.nn.Module):
         self.report: dict[str, Any] = {**report, "rebuilt": rebuilt}
         if rebuilt:
             logger.warning("weights are packed again, which takes seconds: %s", printable(rebuilt))
-        self._graphs = [_Graph(each, held, bool(differing)) for each in graphs]
+        self._graphs = [_Graph(each, held, bool(differing), metric_of) for each in graphs]
         self._known: dict[Any, _Graph] = {}
         """The graphs of former calls."""
         self.train(False)
@@ -130,9 +132,9 @@ class SavedModel(torch.nn.Module):
 class _Graph:
     """One graph of a file, with what its calls take and return."""
 
-    def __init__(self, content: Json, held: Held, is_for_others: bool) -> None:
-        arguments, results, lowered, is_real, packed = fields(
-            content, arguments=dict, results=dict, lowered=dict, is_real=bool, packed=dict
+    def __init__(self, content: Json, held: Held, is_for_others: bool, metric_of: MetricOf) -> None:
+        arguments, results, lowered, is_real, packed, budgets = fields(
+            content, arguments=dict, results=dict, lowered=dict, is_real=bool, packed=dict, budgets=list
         )
         self.arguments = Arguments(arguments)
         num_given, tensor = len(self.arguments.facts), held.tensor
@@ -141,11 +143,14 @@ class _Graph:
 
             packed, made = rebuilt(lowered, self.arguments.facts, is_real, tensor)
             tensor = lambda number: made[number]  # noqa: E731  # a function, as the file's
-        self._graph = StoredGraph(packed, num_given, tensor)
+        if len(budgets) > 1:
+            raise damaged("a graph has several budgets")
+        graph = StoredGraph(packed, num_given, tensor)
+        self._graph = Sampled(graph, budgets[0], num_given, held.tensor, metric_of) if budgets else graph
         self._results = Results(results, self._graph.num_outputs + num_given)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Graph:
-        return self  # it never changes
+        return self  # what it computes never changes, but for a budget
 
     def __reduce__(self) -> Any:
         raise UnsupportedError(
@@ -156,13 +161,13 @@ class _Graph:
         return self._results.build([*self._graph(tensors), *tensors])
 
 
-def load(path: Path) -> SavedModel:
-    """Load a file.
+def load(path: Path, metric_of: MetricOf) -> SavedModel:
+    """Load a file; see `SavedModel`.
 
     Raises:
         ModelFormatError: there is no such file, or `save` did not write it.
     """
     try:
-        return SavedModel(Held(path))
+        return SavedModel(Held(path), metric_of)
     except RecursionError as error:
         raise damaged("it is nested too deep") from error

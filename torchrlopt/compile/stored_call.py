@@ -68,7 +68,8 @@ def stored_call(
     with journal.phase("lower"), without_dispatch_modes(), torch.no_grad():
         weights = {name: traced.inputs[at] for at, name in enumerate(call.names) if at in traced.static}
         static = job.captured.static_inputs
-        module, record = lowered_as(lower_captured(onnx, job.captured), static, precision)
+        plain = lower_captured(onnx, job.captured)
+        module, record = lowered_as(plain, static, precision)
         module = lowered.without_attributes(module, weights)
         places: dict[str, Json] = {name: {"tensor": tensors.add(held)} for name, held in weights.items()}
         places |= {call.names[at]: {"given": number} for at, number in call.places.items()}
@@ -79,7 +80,12 @@ def stored_call(
             "lowered": lowered.as_lowered(module, places),
             "is_real": is_real,
             "packed": lowered.packed(module, places, weights, is_real, tensors.add),
+            "budgets": [],
         }
+        if record is not None and isinstance(options.precision.error_metric, str):  # a function is not stored
+            plain = lowered.without_attributes(plain, weights)  # the same ones, in the same order
+            exact = lowered.as_lowered(plain, places)
+            content["budgets"] = [{"max_error": record.max_error, "metric": record.metric, "exact": exact}]
     # What is checked is what loading makes of the content.
     Arguments(arguments)
     graph = StoredGraph(content["packed"], len(given), tensors.tensor)
