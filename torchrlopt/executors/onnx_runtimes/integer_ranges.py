@@ -163,7 +163,7 @@ def _cast(node: onnx_ir.Node, output: onnx_ir.Value, ranges: Ranges) -> Range | 
         found = ranges.known(source)
         if wanted.is_floating_point():
             is_integer = source.dtype.is_integer()
-            return found or (Range(source.dtype.min, source.dtype.max) if is_integer else None)
+            return found or (Range(float(source.dtype.min), float(source.dtype.max)) if is_integer else None)
         if found is None or not _is_finite(found):
             return found
         # A float beyond the integers gives any of them.
