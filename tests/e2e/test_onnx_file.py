@@ -433,9 +433,10 @@ def test_an_unknown_operator_that_nothing_reads_is_removed(tmp_path: Path) -> No
 
 def test_the_check_finds_what_it_leaves_out_by_name(tmp_path: Path) -> None:
     """Also nodes without names whose results are renamed when constants are folded, and an If."""
-    body = """g (float[2,4] x, bool yes) => (float[4] noise, float[8] y, float[2,4] z) {
+    body = """g (float[2,4] x) => (float[4] noise, float[8] y, float[2,4] z) {
         drawn = RandomNormal<shape=[4]>()  noise = Identity(drawn)
         sizes = Shape(x)  number = ReduceProd(sizes)  flat = Reshape(x, number)  y = Relu(flat)
+        yes = Constant<value = bool {1}>()
         z = If(yes) <then_branch = t () => (float[2,4] p) { p = Neg(x) },
                      else_branch = e () => (float[2,4] q) { q = Abs(x) }>
     }"""

@@ -120,20 +120,6 @@ def test_all_of_a_file_is_written_at_another_opset(
     assert ("BatchNormalization" in {node.op_type for node in result.graph.node}) != is_better
 
 
-def test_the_branch_of_a_decided_if_is_rewritten(tmp_path: Path) -> None:
-    body = """g (float[N,3,16,16] x) => (float[N,8,16,16] y) {
-      sizes = Shape (x) at = Constant <value_int = 1> () channels = Gather (sizes, at)
-      is_any = Cast <to = 9> (channels)
-      y = If (is_any)
-        <then_branch = one () => (float[N,8,16,16] p) { FRONT p = Neg (r) },
-         else_branch = two () => (float[N,8,16,16] q) { q = Conv <pads = [1, 1, 1, 1]> (x, cw) }>
-    }"""
-    result, report = rewritten(model(body, 16), tmp_path, {"x": image(2, 3, 16, 16)})
-    assert [node.op_type for node in result.graph.node] == ["Conv", "Relu", "Neg"]
-    assert (report.num_nodes_before, report.num_nodes_after) == (9, 3)
-    assert not any("converted" in note for note in report.notes)
-
-
 def test_what_another_opset_does_not_have_is_refused(tmp_path: Path) -> None:
     proto = proto_of("g (int8[2] x) => (int8[2] y) { y = BitwiseNot (x) }", 18)
     onnx.save(proto, tmp_path / "in.onnx")

@@ -168,20 +168,6 @@ def test_what_is_computed_twice_is_computed_once() -> None:
     }
 
 
-def test_an_if_that_is_decided_gives_way_to_its_branch() -> None:
-    model, found = fold(
-        """g (float[2,N] x) => (float[2,N] y, float[2,N] z) {
-            s = Shape(x)  at = Constant<value_int=0>()  n = Gather(s, at)  c = Cast<to=9>(n)
-            y = If(c) <then_branch = t () => (float[2,N] p) { a = Neg(x)  p = Relu(a) },
-                       else_branch = e () => (float[2,N] q) { q = Identity(x) }>
-            z = If(c) <then_branch = u () => (float[2,N] r) { a = Abs(x)  r = Sqrt(a) },
-                       else_branch = f () => (float[2,N] q) { q = Identity(x) }>
-        }"""
-    )
-    assert counts(found) == {"Neg": 1, "Relu": 1, "Abs": 1, "Sqrt": 1}
-    assert_same(model, found, x=np.array([[4], [-9]], np.float32))
-
-
 def test_a_cast_to_the_type_of_what_a_body_returns_is_left_out() -> None:
     _, found = fold(
         """g (float[2,3] x, bool flag) => (float y) {

@@ -39,7 +39,6 @@ from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.reader import reads_integers
 from torchrlopt.onnx.saving import Staged
 from torchrlopt.onnx.standard import standardise
-from torchrlopt.onnx.subgraphs import nested
 from torchrlopt.onnx.upgrade import upgraded
 from torchrlopt.onnx.weightless import without_weights
 from torchrlopt.onnx.writer import write
@@ -163,7 +162,7 @@ class _Source:
         num_nodes: how many nodes it had.
         weights: names of those that the file has.
         opset: to write, if it is not the file's own.
-        converted: whether the check needs `proto`, as the file has another opset or other nodes.
+        converted: whether the result has another opset than the file.
         notes: for the report.
         refusal: why the file, though valid, is not supported.
     """
@@ -189,12 +188,9 @@ class _Source:
                 raise
             return cls(proto, _num_nodes(proto), refusal=error)
         weights = frozenset(tensor.name for tensor in proto.graph.initializer)
-        result = _folded(found, path)
-        is_other = opset is not None or found is not right
-        # What replaced an If that is decided has no counterpart in the file for the check to compare with.
-        converted = is_other or not _ifs(found) <= _ifs(result)
-        notes = (f"converted to opset {opset or OLDEST}",) if is_other else ()
-        return cls(result, _num_nodes(proto), weights, opset, converted, notes)
+        converted = opset is not None or found is not right
+        notes = (f"converted to opset {opset or OLDEST}",) if converted else ()
+        return cls(_folded(found, path), _num_nodes(proto), weights, opset, converted, notes)
 
 
 def _fold(model: onnx_ir.Model, staged: Staged, source: _Source, journal: Journal) -> bool:
@@ -206,15 +202,9 @@ def _fold(model: onnx_ir.Model, staged: Staged, source: _Source, journal: Journa
         return False
 
 
-def _ifs(proto: onnx.ModelProto) -> set[str]:
-    """The first outputs of the Ifs that are in no body."""
-    return {node.output[0] for node in proto.graph.node if node.op_type == "If"}
-
-
 def _num_nodes(proto: onnx.ModelProto) -> int:
-    """Number of nodes that compute something, those in bodies and functions included."""
-    found = [each.node for each in (*nested(proto.graph), *proto.functions)]
-    return sum(node.op_type != "Constant" for nodes in found for node in nodes)
+    """Number of nodes that compute something, without those in the bodies of others."""
+    return sum(node.op_type != "Constant" for node in proto.graph.node)
 
 
 def _has_free_sizes(proto: onnx.ModelProto) -> bool:

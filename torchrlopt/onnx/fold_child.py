@@ -85,10 +85,9 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
     name_sizes(model)
     # The check finds a node that has no converter by its name, which may be made of that of an output.
     name_nodes(graph)
-    decided = [node for node in graph if node.op_type == "If"]
-    # onnxscript takes a size for positive, but a sum of it and a constant may be negative. For Einsum see
-    # known_sizes.
-    with _apart([node for node in graph.all_nodes() if node.op_type in ("Abs", "Einsum")]):
+    # onnxscript takes a size for positive, but a sum of it and a constant may be negative. An If of which it
+    # keeps a branch would have no counterpart in the check. For Einsum see known_sizes.
+    with _apart([node for node in graph.all_nodes() if node.op_type in ("Abs", "Einsum", "If")]):
         fold_constants(
             model,
             onnx_shape_inference=True,
@@ -96,8 +95,6 @@ def main(data: bytes, arguments: Sequence[str]) -> bytes:
             output_size_limit=_MOST_BYTES,
             should_fold=_may_fold,
         )
-    if any(node.graph is None for node in decided):
-        common.NameFixPass()(model)  # values of one name may come from several branches
     name_sizes(model)  # of what has only now become a constant
     # The pass gives an operand the name of the output, even if it has that of another output.
     last = [node for node in graph.all_nodes() if any(value.is_graph_output() for value in node.outputs)]
