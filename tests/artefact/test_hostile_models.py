@@ -18,6 +18,7 @@ import torchrlopt
 from tests.artefact.hostile import read, written
 from tests.artefact.models import made, saved
 from torchrlopt.artefact import functions
+from torchrlopt.artefact.file import FORMAT
 from torchrlopt.errors import ModelFormatError, UnsupportedError
 
 
@@ -73,8 +74,11 @@ PACKED = (*RUN, "values", 4, "packed")
         ((*RUN, "calls", 0), ["method.expand", [{"v": 0}, [2**31, 256]], {}], "that is too large"),
         ((*RUN, "calls", 0), ["method.expand", [{"v": 0}, 2**16, 2**16], {}], "that is too large"),
         ((*RUN, "calls", 0), ["aten.zeros.default", [[2**16, 2**16]], {}], "that is too large"),
-        (("format",), 2, "another format"),
+        (("format",), FORMAT + 1, "another format"),
         (("content", "graphs"), [], "there is no graph"),
+        ((*GRAPH, "budgets"), [{}, {}], "several budgets"),
+        ((*GRAPH, "budgets"), [{"max_error": 0.1, "metric": "x", "exact": {}}], "no such metric"),
+        ((*GRAPH, "budgets"), [{"max_error": 0.1, "metric": "rms", "exact": {}}], "other fields"),
         (("more",), 1, "an object has other fields"),
     ],
 )
