@@ -124,6 +124,8 @@ class PrecisionFuzzer:
             found = difference(fields, lines, counts)
         except Exception as error:  # noqa: BLE001 - that is what is looked for
             found = first_line(getattr(error, "inner_exception", error))
+            if "integer or bool elements differ" in found:
+                return Outcome("skipped", "integers change by rounding in float32", counts=counts)
         if not found:
             return Outcome("right", counts=counts)
         return Outcome("wrong", found, format_case("precision", fields, "\n".join(lines)), counts)
