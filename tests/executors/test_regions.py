@@ -19,7 +19,6 @@ from torchrlopt.executors.onnx_runtimes.operator_probe import refused_kinds
 from torchrlopt.executors.regions.cut import Prices
 from torchrlopt.executors.tensorrt import model as tensorrt_model
 from torchrlopt.onnx.opsets import ATEN_DOMAIN, CORE_DOMAIN
-from torchrlopt.options import LoweringOptions
 
 FLOAT, DOUBLE, INT64 = onnx_ir.DataType.FLOAT, onnx_ir.DataType.DOUBLE, onnx_ir.DataType.INT64
 
@@ -126,7 +125,7 @@ def test_openvino_says_which_operators_it_has() -> None:
     root = onnx_ir.Node("", "Det", [relu.outputs[0]], outputs=[onnx_ir.Value(
         name="z", type=onnx_ir.TensorType(FLOAT), shape=onnx_ir.Shape(()))], name="det")  # fmt: skip
     model = model_of([relu, root], [x])
-    found = OPENVINO.refusals(model, None, LoweringOptions())  # type: ignore[arg-type]  # of a capture nothing is read
+    found = OPENVINO._runtime.refusals(model, (), is_stored=True)
     assert {node.name for node in found} == {"det"}
     assert "OpenVINO has no such operator" in found[root]
     assert "Det" in found[root]
@@ -175,7 +174,7 @@ def test_what_openvino_is_not_given_it_computes_wrong(op: str) -> None:
     network = core.read_model(proto.SerializeToString())
     assert {each.get_friendly_name() for each in network.get_ops()} <= core.query_model(network, "CPU").keys()
     assert not np.array_equal(core.compile_model(network, "CPU")(arrays)[0], expected)
-    assert OPENVINO.refusals(onnx_ir.from_proto(proto), None, LoweringOptions())  # type: ignore[arg-type]  # see above
+    assert OPENVINO._runtime.refusals(onnx_ir.from_proto(proto), (), is_stored=True)
 
 
 def test_tensorrt_is_given_no_doubles_at_the_borders() -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import numpy as np
 import onnx_ir
 
 from torchrlopt.executors.onnx_runtimes import stable_forms
-from torchrlopt.onnx.opsets import STANDARD_DOMAINS
+from torchrlopt.executors.onnx_runtimes.arising_nan import may_be_nan
+from torchrlopt.onnx.opsets import ATEN_DOMAIN, STANDARD_DOMAINS
 from torchrlopt.ops.traits import ONNX_MOVES, of_classes
 
 Condition = Callable[[onnx_ir.Node], bool]
@@ -218,6 +219,10 @@ class Row:
     where: Condition = _always
 
 
+def _is_of_booleans(node: onnx_ir.Node) -> bool:
+    return node.outputs[0].dtype == onnx_ir.DataType.BOOL
+
+
 def _may_have_partial_windows_only(node: onnx_ir.Node) -> bool:
     """Whether rounding up may make the only window of an axis, which is then longer than the image."""
     shape = node.inputs[0].shape if node.inputs[0] is not None else None
@@ -297,46 +302,75 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
 }
 
 
-def _found(model: onnx_ir.Model, runtime: str) -> list[tuple[onnx_ir.Node, Row]]:
-    rows = _rows_of(runtime)
-    return [
-        (node, row)
-        for node in model.graph
-        if node.domain in STANDARD_DOMAINS
-        for row in rows.get(node.op_type, ())
-        if row.where(node)
-    ]
+_NAN = "NaN becomes a number"
+_CHOICES = ("ArgMax", "ArgMin", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", "TopK")
+
+ROWS_OF_NAN: Mapping[str, tuple[Row, ...]] = {
+    "onnxruntime": (
+        *(Row(each, _NAN) for each in _CHOICES),
+        Row("ThresholdedRelu", _NAN, stable_forms.keeping_nan),
+    ),
+    "openvino": (
+        *(Row(each, _NAN) for each in (*_CHOICES, "Attention", "LogSoftmax", "ReduceLogSumExp", "Softmax")),
+        *(
+            Row(each, _NAN, stable_forms.keeping_nan)
+            for each in ("Clip", "Exp", "HardSigmoid", "Max", "Min", "Relu")
+        ),
+        Row("Cast", "NaN counts as false", None, _is_of_booleans),
+        *(Row(each, "true for NaN", stable_forms.swapped) for each in ("Greater", "GreaterOrEqual")),
+    ),
+}
+"""Likewise, of nodes that NaN from inside the graph may reach; the versions are the same."""
+
+
+def _found(
+    model: onnx_ir.Model, runtime: str, fixed: Collection[str], is_of_nan: bool
+) -> Iterator[tuple[onnx_ir.Node, Row]]:
+    rows = _rows_of(runtime, is_of_nan)
+
+    def is_left(node: onnx_ir.Node) -> bool:
+        known = rows.get(node.op_type, ())
+        return node.domain == ATEN_DOMAIN or any(row.form is None and row.where(node) for row in known)
+
+    reached = may_be_nan(model, fixed, is_left) if is_of_nan else set()
+    for node in list(model.graph):
+        if node.domain in STANDARD_DOMAINS and (not is_of_nan or not reached.isdisjoint(node.inputs)):
+            yield from ((node, row) for row in rows.get(node.op_type, ()) if row.where(node))
 
 
 @functools.cache
-def _rows_of(runtime: str) -> dict[str, list[Row]]:
+def _rows_of(runtime: str, is_of_nan: bool) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
-    for row in ROWS[runtime]:
+    for row in (ROWS_OF_NAN if is_of_nan else ROWS)[runtime]:
         found.setdefault(row.operator, []).append(row)
     return found
 
 
-def refused(model: onnx_ir.Model, runtime: str) -> dict[onnx_ir.Node, str]:
-    """The nodes that lose accuracy in the runtime and have no stable form, with the reason for each.
+def refused(model: onnx_ir.Model, runtime: str, fixed: Collection[str] = ()) -> dict[onnx_ir.Node, str]:
+    """The nodes that lose accuracy or NaN in the runtime and have no stable form, with the reason for each.
 
     Args:
         model: not modified.
         runtime: a key of `ROWS`.
+        fixed: names of the inputs that hold weights.
     """
     return {
         node: f"computed otherwise than by PyTorch: {row.wrong}"
-        for node, row in _found(model, runtime)
+        for is_of_nan in (False, True)
+        for node, row in _found(model, runtime, fixed, is_of_nan)
         if row.form is None
     }
 
 
-def make_stable(model: onnx_ir.Model, runtime: str) -> None:
+def make_stable(model: onnx_ir.Model, runtime: str, fixed: Collection[str] = ()) -> None:
     """Replace nodes by their stable forms, in place.
 
     Args:
         model: of standard operators; values are typed if their types are known.
         runtime: a key of `ROWS`.
+        fixed: names of the inputs that hold weights.
     """
-    for node, row in _found(model, runtime):
-        if row.form is not None:
-            row.form(node)
+    for is_of_nan in (False, True):  # the other forms contain operators that lose NaN
+        for node, row in list(_found(model, runtime, fixed, is_of_nan)):
+            if row.form is not None:
+                row.form(node)

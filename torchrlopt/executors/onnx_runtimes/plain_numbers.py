@@ -1,7 +1,8 @@
 """Checks that tensors hold plain numbers only, for which a runtime computes the same as PyTorch.
 
-Runtimes lose NaN and infinities that PyTorch keeps: OpenVINO's Relu and Clip turn NaN into a number. With such inputs or weights the original graph runs instead. Infinities produced
-inside the graph are not detected; few operators produce one from finite operands.
+Runtimes lose NaN and infinities that PyTorch keeps: OpenVINO's Relu and Clip turn NaN into a number. With
+such inputs or weights the original graph runs instead. For NaN that arises inside the graph see
+`arising_nan`; infinities that do are not detected.
 """
 
 from __future__ import annotations

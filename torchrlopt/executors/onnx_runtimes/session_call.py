@@ -84,6 +84,11 @@ def positions(captured: Captured) -> dict[str, int]:
     return {node.name: index for index, node in enumerate(placeholders)}
 
 
+def fixed_inputs(captured: Captured, options: LoweringOptions) -> frozenset[str]:
+    """The names of the inputs that hold weights, unless these are live, and of captured constants."""
+    return static_inputs(captured, options) | captured.constants.keys()
+
+
 def as_tensor(value: Any) -> torch.Tensor:
     """A feed; sizes are passed as ints."""
     return dense(value) if isinstance(value, torch.Tensor) else torch.tensor(int(value))
@@ -173,19 +178,27 @@ class Runtime:
                 f"{self.package} cannot be imported", got=f"{type(error).__name__}: {error}"
             ) from error
 
-    def not_as_pytorch(self, model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
-        """The nodes that it would compute differently or less accurately than PyTorch, with reasons."""
-        inexact = conditioning.refused(model, self.package)
+    def not_as_pytorch(self, model: onnx_ir.Model, fixed: Collection[str]) -> dict[onnx_ir.Node, str]:
+        """The nodes that it would compute differently or less accurately than PyTorch, with reasons.
+
+        Args:
+            model: not modified.
+            fixed: see `fixed_inputs`.
+        """
+        inexact = conditioning.refused(model, self.package, fixed)
         return {**inexact, **out_of_range(model, self.raises_above), **self.refuses(model)}
 
-    def refusals(self, model: onnx_ir.Model, is_stored: bool) -> dict[onnx_ir.Node, str]:
+    def refusals(
+        self, model: onnx_ir.Model, fixed: Collection[str], is_stored: bool
+    ) -> dict[onnx_ir.Node, str]:
         """See `Executor.refusals`.
 
         Args:
             model: not modified.
+            fixed: see `fixed_inputs`.
             is_stored: whether to look up and store the runtime's answers on disk.
         """
-        found = {**of_opaque(model), **of_last_digits(model), **self.not_as_pytorch(model)}
+        found = {**of_opaque(model), **of_last_digits(model), **self.not_as_pytorch(model, fixed)}
         if importlib.util.find_spec(self.package) is not None:
             found |= refused_kinds(
                 model, found, self.title, functools.partial(self.probe, is_stored=is_stored)
@@ -226,7 +239,7 @@ class SessionExecutor:
 
     def refusals(self, model: onnx_ir.Model, captured: Captured, options: LoweringOptions) -> Refusals:
         """See `Executor.refusals`."""
-        return self._runtime.refusals(model, options.cache)
+        return self._runtime.refusals(model, fixed_inputs(captured, options), options.cache)
 
     def lower(self, model: onnx_ir.Model, captured: Captured | None, options: LoweringOptions) -> Lowered:
         """Build the callable; see `lower_to_session`."""
@@ -252,13 +265,14 @@ def lower_to_session(
     refuse_opaque(model)
     refuse_last_digits(model)
     refuse_elsewhere(captured)
-    for node, reason in runtime.not_as_pytorch(model).items():
+    fixed = fixed_inputs(captured, options)
+    for node, reason in runtime.not_as_pytorch(model, fixed).items():
         raise UnsupportedError(reason, where=str(node.name), got=node.op_type)
     standardise(model)
     if model.graph.opset_imports[""] > NATIVE:
         # Runtimes have kernels and fusions for a sigmoid and a product, but none for the newer operator.
         lower_opset(model, NATIVE)
-    conditioning.make_stable(model, runtime.package)
+    conditioning.make_stable(model, runtime.package, fixed)
     with without_dispatch_modes():
         return SessionCallable(model, captured, options, runtime, bounds_of(model, runtime.raises_above))
 
@@ -313,9 +327,9 @@ class SessionCallable:
         # Sessions opened before others were dropped: the count must increase with each new session.
         self._num_before = 0
         # Runtimes silently fold expressions over weights even if one of them overflows.
-        static = is_static | captured.constants.keys()
+        fixed = fixed_inputs(captured, options)
         is_composed = options.numerics == "real"
-        self._check = split_weights(model.clone(), static, _CPU, exact=True) if is_composed else None
+        self._check = split_weights(model.clone(), fixed, _CPU, exact=True) if is_composed else None
         self._first_run = FirstRun(
             lambda held: runtime.request(model, held, self._settings),
             functools.partial(runtime.do, is_stored=options.cache),

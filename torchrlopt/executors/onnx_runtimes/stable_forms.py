@@ -238,3 +238,22 @@ def with_infinite_bounds(node: onnx_ir.Node) -> None:
         for bound, infinity in zip(given[:2], (-math.inf, math.inf), strict=True)
     ]
     form.finish(form.add("Clip", [x, *bounds], like=x))
+
+
+def keeping_nan(node: onnx_ir.Node) -> None:
+    """An elementwise operator whose result is NaN where an operand is."""
+    form = _Form(node)
+    result = form.add(node.op_type, node.inputs, form.attributes, like=form.operand(0))
+    for x in node.inputs:
+        if x is not None and onnx_ir.convenience.get_const_tensor(x) is None:
+            is_nan = form.add("IsNaN", [x], like=x)
+            is_nan.type = onnx_ir.TensorType(onnx_ir.DataType.BOOL)
+            result = form.add("Where", [is_nan, x, result], like=x)
+    form.finish(result)
+
+
+def swapped(node: onnx_ir.Node) -> None:
+    """A comparison as its mirror image: `a > b` as `b < a`."""
+    form = _Form(node)
+    mirrored = {"Greater": "Less", "GreaterOrEqual": "LessOrEqual"}[node.op_type]
+    form.finish(form.add(mirrored, [form.operand(1), form.operand(0)]))
