@@ -19,7 +19,7 @@ from torchrlopt.compile import rewrite_file as rewriting
 from torchrlopt.compile.check_file import FileCheck
 from torchrlopt.compile.rewrite_file import rewrite_file
 from torchrlopt.errors import RlOptError, UnsupportedError
-from torchrlopt.onnx import files, missing_types, upgrade
+from torchrlopt.onnx import answers, files
 from torchrlopt.options import Options
 
 CASES = 400
@@ -103,8 +103,7 @@ def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise UnsupportedError("not asked")
 
-    monkeypatch.setattr(missing_types, "run_limited", refuse)
-    monkeypatch.setattr(upgrade, "run_limited", refuse)
+    monkeypatch.setattr(answers, "run_limited", refuse)
     monkeypatch.setattr(rewriting, "check_apart", lambda *_, **__: FileCheck(None, ()))
 
 
