@@ -19,7 +19,9 @@ from tests.artefact.hostile import read, written
 from tests.artefact.models import made, saved
 from torchrlopt.artefact import functions
 from torchrlopt.artefact.file import FORMAT
+from torchrlopt.artefact.sampled import Sampled
 from torchrlopt.errors import ModelFormatError, UnsupportedError
+from torchrlopt.judge.budget import METRICS
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +196,20 @@ def test_numbers_that_end_a_process_are_refused(
 ) -> None:
     with pytest.raises(UnsupportedError, match=r"a scale is not that of the sizes|a quotient has no value"):
         functions.checked_of(name)(*args, **named)
+
+
+def test_an_exact_form_of_other_sizes_is_refused() -> None:
+    exact = {"values": [{"given": 0}], "calls": [], "outputs": [{"v": 0}]}
+
+    def run(given: Any) -> Any:
+        return [torch.zeros(4, 3)]
+
+    run.num_outputs = 1  # type: ignore[attr-defined]
+    budget = {"max_error": 0.1, "metric": "rms", "exact": exact}
+    sampled = Sampled(run, budget, 1, lambda number: None, METRICS.__getitem__)
+    sampled([torch.ones(5, 7)])
+    with pytest.raises(ModelFormatError, match="results of other sizes"):
+        sampled([torch.ones(5, 7)])
 
 
 def test_other_scales_and_quotients_pass() -> None:

@@ -11,6 +11,7 @@ import torch.ao.quantization.fx._decomposed  # defines the operators
 from torch import Tensor
 
 from tests.kernels.kernel_cases import Prepared, prepare
+from torchrlopt.errors import WeightsError
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import indirect
 
@@ -106,11 +107,20 @@ def test_a_result_that_others_read_is_not_quantised_in_place() -> None:
     assert torch.equal(q, quantised(y))
 
 
-def test_weights_with_zero_points_are_seen_to_be_wrong() -> None:
-    """The kernel takes them to be symmetric, which only their numbers tell."""
-    args = operands(linear, zero=3)
-    (got,) = prepared(linear, args).run(*args)
-    assert got.isnan().all()
+def test_weights_with_zero_points_are_refused() -> None:
+    """The kernel takes them to be symmetric, which only the numbers of each new set of weights tell."""
+    args = operands(linear)
+    found = prepared(linear, args)
+    found.run(*args)
+    with pytest.raises(WeightsError, match="does not compute with such weights"):
+        found.run(*args[:3], torch.full((24,), 3), args[4])
+
+
+def test_sums_that_may_overflow_stay_floats() -> None:
+    """Of 65,000 products and more in 32 bits."""
+    q, w = torch.zeros(1, 66_000, dtype=torch.uint8), torch.ones(24, 66_000, dtype=torch.int8)
+    found = prepared(linear, (q, w, *operands(linear)[2:]))
+    assert "of integers" not in str(inventory(found.split.main.graph))
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,10 @@ class Sampled:
         if not is_sampled or self._run is self._exact:
             return outputs
         exact = self._exact(given)
+        if any(
+            x.shape != y.shape for x, y in zip(outputs, exact, strict=True) if isinstance(x, torch.Tensor)
+        ):
+            raise damaged("two forms of a graph have results of other sizes")
         try:
             error = self._metric_of(self._metric)(outputs, exact)
         except UnsupportedError:  # such as outputs that are not finite

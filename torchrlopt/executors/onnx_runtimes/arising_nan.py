@@ -30,7 +30,18 @@ _OF_ELEMENTS = ONNX_VIEWS | {
 """Results lie between elements of the operands."""
 
 _KEEPS_SIGN = frozenset(
-    {"AveragePool", "CumSum", "Div", "GlobalAveragePool", "MatMul", "Mul", "Pow", "Reciprocal", "ReduceSum"}
+    {
+        "AveragePool",
+        "Conv",
+        "CumSum",
+        "Div",
+        "GlobalAveragePool",
+        "MatMul",
+        "Mul",
+        "Pow",
+        "Reciprocal",
+        "ReduceSum",
+    }
 )
 """Non-negative operands give non-negative results."""
 
@@ -103,19 +114,38 @@ class _Search:
             return 0.0
         if name == "Pow" and (exponent := _content(inputs[1])) is not None and (exponent % 2 == 0).all():
             return 0.0
+        if name == "Pow" and self._of(inputs[0]) >= 0:
+            return 0.0
         if name == "Clip":
-            low, high = ([*map(_content, inputs[1:3]), None, None])[:2]
-            least = self._of(inputs[0]) if low is None else max(self._of(inputs[0]), float(low.min()))
-            return least if high is None else min(least, float(high.min()))
+            low, high = ([*inputs[1:3], None, None])[:2]
+            least = max(self._of(inputs[0]), self._of(low))
+            return least if high is None else min(least, self._of(high))
+        mode = node.attributes.get("mode")
+        if name == "Pad" and (mode is None or mode.as_string() == "constant"):
+            around = inputs[2] if len(inputs) > 2 else None
+            return min(self._of(inputs[0]), 0.0 if around is None else self._of(around))
+        if name == "Sub" and _is_share(inputs[1]):
+            return self._of(inputs[0]) - 1.0
+        if name == "ConstantOfShape":
+            filled = node.attributes.get("value")
+            return 0.0 if filled is None else float(filled.as_tensor().numpy().min(initial=math.inf))
         if name == "Max":
             return max(map(self._of, inputs))
         if name in ("Add", "Sum"):
-            return sum(map(self._of, inputs))
+            found = sum(map(self._of, inputs))
+            return -math.inf if math.isnan(found) else found
         if name in _OF_ELEMENTS:
             chosen = {"Concat": inputs, "Min": inputs, "Where": inputs[1:]}.get(name, inputs[:1])
             return min(map(self._of, chosen))
-        operands = inputs[:1] if name in ("CumSum", "ReduceSum") else inputs
+        given = [each for each in inputs if each is not None]
+        operands = given[:1] if name in ("CumSum", "ReduceSum") else given
         return 0.0 if name in _KEEPS_SIGN and min(map(self._of, operands)) >= 0 else -math.inf
+
+
+def _is_share(value: onnx_ir.Value | None) -> bool:
+    """Whether no element is above 1."""
+    producer = None if value is None else value.producer()
+    return producer is not None and producer.op_type in ("HardSigmoid", "Sigmoid", "Softmax")
 
 
 def _content(value: onnx_ir.Value | None) -> NDArray[np.float64] | None:

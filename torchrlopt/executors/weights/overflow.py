@@ -50,7 +50,7 @@ def refuse_overflows(prologue: fx.GraphModule) -> None:
     dtypes = {_floating_dtype(node) for node in graph.find_nodes(op="placeholder")}
     for node in list(graph.nodes):
         dtype = _floating_dtype(node)
-        if node.target not in _MAY_OVERFLOW or dtype is None or dtype not in dtypes:
+        if not (node.target in _MAY_OVERFLOW or _is_condition(node)) or dtype is None or dtype not in dtypes:
             continue
         operands = [each for each in node.all_input_nodes if _floating_dtype(each) is not None]
         if operands:
@@ -60,6 +60,11 @@ def refuse_overflows(prologue: fx.GraphModule) -> None:
             node.replace_all_uses_with(checked)
             checked.args = (node, *operands)
     prologue.recompile()
+
+
+def _is_condition(node: fx.Node) -> bool:
+    """Whether a kernel asks weights for what it relies on: `where(condition, x, nan)`, as no model masks."""
+    return node.target is aten.where.ScalarOther and node.args[2] != node.args[2]
 
 
 def _floating_dtype(node: fx.Node) -> torch.dtype | None:
@@ -75,7 +80,7 @@ def _without_overflow(result: torch.Tensor, *operands: torch.Tensor) -> torch.Te
     """
     if not _is_finite(result) and all(map(_is_finite, operands)):
         raise WeightsError(
-            "what was composed of the weights overflows",
+            "what was composed of the weights overflows, or a kernel does not compute with such weights",
             expected=f"finite numbers in {result.dtype}, as the weights are",
             got=f"{int((~result.isfinite()).sum())} of {result.numel()} that are not finite",
             todo="let the original graph run with these weights, or use a wider dtype",

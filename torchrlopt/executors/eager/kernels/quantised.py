@@ -38,6 +38,9 @@ _QUANTISE, _DEQUANTISE, _DEQUANTISE_CHANNELS = (
 )
 
 
+_MOST_TERMS = (2**31 - 1) // (255 * 128)
+"""Sums of more products may leave 32 bits."""
+
 _Finder = Callable[
     [fx.Node, Collection[fx.Node], Callable[[torch.Tensor | None], bool]], Convolution | Product | None
 ]
@@ -78,6 +81,9 @@ def _integers(graph: fx.Graph, site: Convolution | Product, static: Collection[f
     weight = _dequantised(rows, _DEQUANTISE_CHANNELS, torch.int8)
     if x is None or weight is None or weight["axis"] != 0 or weight["zero_points"] is None:
         return []
+    stored = tensor_of(weight["input"])
+    if stored is None or math.prod(stored.shape[1:]) > _MOST_TERMS:
+        return []
     if isinstance(site, Convolution):
         first, result, bias = site.node, site.node, site.bias
     else:
@@ -86,7 +92,7 @@ def _integers(graph: fx.Graph, site: Convolution | Product, static: Collection[f
             result, bias = site.results[0], site.bias
     numbers, integers = (x["input"], x["scale"], x["zero_point"]), weight["input"]
     with graph.inserting_before(first):
-        # The kernel takes zero points of weights to be zero; others give NaN, which the check finds.
+        # The kernel takes zero points of weights to be zero: `refuse_overflows` raises where they are not.
         is_zero = graph.call_function(aten.eq.Scalar, (weight["zero_points"], 0))
         scales = graph.call_function(aten.where.ScalarOther, (is_zero, weight["scales"], math.nan))
         shape = static_shape(numbers[0])
