@@ -187,6 +187,16 @@ def test_an_exported_module_has_no_mode() -> None:
     assert len(jobs_of(exported, (torch.randn(2, 4),))) == 1
 
 
+def test_a_module_that_was_exported_in_training_mode_trains() -> None:
+    """By its operators, which update statistics in every call."""
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)), torch.randn(8, 4)
+    exported = torch.export.export(model.train(), (x,)).module()
+    before = exported.state_dict()["1.running_mean"].clone()
+    with pytest.raises(UnsupportedError, match="training mode"):
+        jobs_of(exported, (x,))
+    assert torch.equal(exported.state_dict()["1.running_mean"], before)
+
+
 def test_arguments_by_name_and_a_lone_tensor() -> None:
     model, x = Weighed().eval(), torch.randn(2, 4)
     hashes = {graph_of(model, each).canonical_text() for each in ((x,), {"x": x}, x)}

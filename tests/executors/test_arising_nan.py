@@ -50,6 +50,7 @@ UNUSUAL: dict[str, Callable[..., Any]] = {
     "log of differences": lambda x, w: (1 - x.exp()).log(),
     "log of a computed limit": lambda x, w: torch.clamp(x * x, max=x.mean()).log(),
     "log of a minimum": lambda x, w: torch.minimum(x, x * x).log(),
+    "squares of integers, which wrap": lambda x, w: (x.int() * x.int()).float().sqrt(),
     "power": lambda x, w: x.pow(0.3),
     "power of a variable": lambda x, w: x.pow(x),
     "sqrt": lambda x, w: (x * w).sqrt(),

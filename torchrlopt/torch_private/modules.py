@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import MutableMapping
 
 import torch
@@ -19,13 +20,28 @@ def has_hooks(model: nn.Module) -> bool:
     )
 
 
+_TRAINS: MutableMapping[nn.Module, bool] = weakref.WeakKeyDictionary()  # every call asks
+
+
 def is_training(model: object) -> bool:
     """Whether a module is in training mode.
 
     A module that torch.export made has no mode but that of its operators: it replaces its own `eval` by a
     function that raises, and `training` may be either.
     """
-    return bool(getattr(model, "training", False)) and "eval" not in vars(model)
+    if isinstance(model, torch.fx.GraphModule) and "eval" in vars(model):
+        if model not in _TRAINS:
+            _TRAINS[model] = any(map(_trains, model.graph.nodes))
+        return _TRAINS[model]
+    return bool(getattr(model, "training", False))
+
+
+def _trains(node: torch.fx.Node) -> bool:
+    """Whether an operator is told to update statistics, or to drop elements."""
+    schema = getattr(node.target, "_schema", None)
+    names = [] if schema is None else [argument.name for argument in schema.arguments]
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return given.get("training") is True or given.get("train") is True
 
 
 def buffers_of(module: nn.Module) -> MutableMapping[str, torch.Tensor | None]:

@@ -29,6 +29,9 @@ _OF_ELEMENTS = ONNX_VIEWS | {
 }  # fmt: skip
 """Results lie between elements of the operands."""
 
+_INTEGERS = (_OF_ELEMENTS | {"ConstantOfShape", "Shape", "Size"}) - {"Cast"}
+"""Results are numbers of the operands, or sizes."""
+
 _KEEPS_SIGN = frozenset(
     {
         "AveragePool",
@@ -109,7 +112,9 @@ class _Search:
 
     def _result(self, node: onnx_ir.Node) -> float:
         """A lower bound of the first result's elements."""
-        name, inputs = node.op_type, node.inputs
+        name, inputs, dtype = node.op_type, node.inputs, node.outputs[0].dtype
+        if dtype is not None and dtype.is_integer() and name not in _INTEGERS:
+            return -math.inf  # arithmetic wraps around, and casts cut
         if name in _NON_NEGATIVE or (name == "Mul" and inputs[0] is inputs[1]):
             return 0.0
         if name == "Pow" and (exponent := _content(inputs[1])) is not None and (exponent % 2 == 0).all():
