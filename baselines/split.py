@@ -17,7 +17,7 @@ from baselines.shared.tables import Results, of, rich
 from torchrlopt import executor_table
 from torchrlopt.report import Report
 
-DEFAULT = "resnet18,mobilenet_v3,repvgg_a0,bert_base,llama_2m,moe_loop"
+DEFAULT = "resnet18,mobilenet_v3,repvgg_a0,bert_base,vit_s16,moe_loop"
 _PARTS = ("all", "plan", "kernels", "runtime")
 
 

@@ -16,7 +16,8 @@ pytest.importorskip("transformers", reason="the suite's transformers come from t
 import typer
 from typer.testing import CliRunner
 
-from baselines import kernels, search
+from baselines import kernels, search, split
+from baselines.models import NAMES
 from baselines.shared.tables import COLUMNS, of, read
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
@@ -101,6 +102,10 @@ def test_files(tmp_path: Path) -> None:
     assert of(frame, metric="call, processor")["round"].tolist() == [0, 0, 1, 1]
     assert "torchrlopt over original" in run("files", str(tmp_path), *arguments, "--resume")
     pd.testing.assert_frame_equal(rows(tmp_path / "files.csv", "files"), frame)
+
+
+def test_the_models_that_are_split_exist() -> None:
+    assert set(split.DEFAULT.split(",")) <= set(NAMES)
 
 
 @pytest.mark.nightly
