@@ -201,12 +201,14 @@ def test_numbers_that_end_a_process_are_refused(
 def test_an_exact_form_of_other_sizes_is_refused() -> None:
     exact = {"values": [{"given": 0}], "calls": [], "outputs": [{"v": 0}]}
 
-    def run(given: Any) -> Any:
-        return [torch.zeros(4, 3)]
+    class Run:
+        num_outputs = 1
 
-    run.num_outputs = 1  # type: ignore[attr-defined]
+        def __call__(self, given: Any) -> Any:
+            return [torch.zeros(4, 3)]
+
     budget = {"max_error": 0.1, "metric": "rms", "exact": exact}
-    sampled = Sampled(run, budget, 1, lambda number: None, METRICS.__getitem__)
+    sampled = Sampled(Run(), budget, 1, lambda number: None, METRICS.__getitem__)
     sampled([torch.ones(5, 7)])
     with pytest.raises(ModelFormatError, match="results of other sizes"):
         sampled([torch.ones(5, 7)])

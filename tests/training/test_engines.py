@@ -37,9 +37,9 @@ def test_an_observation_survives_padding() -> None:
     for number in range(3):
         env = episodes(number)
         env.reset()
-        core = env._env.core
+        core = env.env.core
         seen.append(observe(core))
-        padded.append(env._env.padding.pad(arrays_of(seen[-1]), 1))
+        padded.append(env.env.padding.pad(arrays_of(seen[-1]), 1))
     batch = {name: torch.from_numpy(np.concatenate([each[name] for each in padded])) for name in padded[0]}
     found = unpadded(batch)
     for index, expected in enumerate(seen):
@@ -51,7 +51,7 @@ def test_an_observation_survives_padding() -> None:
 def test_rows_that_do_not_fit_are_left_out() -> None:
     env = episodes(1)
     env.reset()
-    arrays = arrays_of(observe(env._env.core))
+    arrays = arrays_of(observe(env.env.core))
     small = Padding(nodes=4, edges=5, candidates=2, matched=1)
     own = unpadded({name: torch.from_numpy(each) for name, each in small.pad(arrays, 1).items()})
     assert own.nodes.shape == (4, len(columns("node")))
@@ -65,9 +65,9 @@ def test_episodes_differ_by_their_number_and_end() -> None:
     for number in (0, 0, 1):
         env = episodes(number)
         env.reset()
-        graphs.append(env._env.graph.text())
+        graphs.append(env.env.graph.text())
     assert graphs[0] == graphs[1] != graphs[2]
-    _, reward, terminated, _, _ = env.step(np.int64(env.action_space.n - 1))  # type: ignore[attr-defined]
+    _, reward, terminated, _, _ = env.step(np.int64(env.env.padding.candidates))
     assert terminated
     assert reward == 0
 

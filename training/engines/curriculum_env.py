@@ -48,6 +48,9 @@ class CurriculumEnv(gymnasium.Env[dict[str, Any], np.int64]):
 
     Args:
         given: "episodes", and optionally "number" of this environment among those of the run.
+
+    Attributes:
+        env: of the current episode.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - required by Gymnasium
@@ -62,8 +65,8 @@ class CurriculumEnv(gymnasium.Env[dict[str, Any], np.int64]):
         self._graph = None if text is None else _C.parse_graph(text)
         self._played = 0
         self._rows: np.ndarray[Any, Any] | None = None
-        self._env = self._env_of(self._graph or self._drawn(self._key()), self._library)
-        self.observation_space, self.action_space = self._env.observation_space, self._env.action_space
+        self.env = self._env_of(self._graph or self._drawn(self._key()), self._library)
+        self.observation_space, self.action_space = self.env.observation_space, self.env.action_space
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -76,14 +79,14 @@ class CurriculumEnv(gymnasium.Env[dict[str, Any], np.int64]):
         if library is not self._library:
             self._rows = np.asarray([self._library.find(name) for name in library.names])
         graph = self._graph or self._drawn(key)
-        self._env = self._env_of(graph, library)
+        self.env = self._env_of(graph, library)
         start = draw_start(graph, library, self._cost, key, config)
-        observation, info = self._env.reset(options=start)
+        observation, info = self.env.reset(options=start)
         return self._translated(observation), info
 
     def step(self, action: np.int64) -> tuple[Arrays, float, bool, bool, dict[str, Any]]:
         """See `RewriteEnv`."""
-        observation, *rest = self._env.step(action)
+        observation, *rest = self.env.step(action)
         return self._translated(observation), *rest
 
     def _key(self) -> Key:

@@ -22,6 +22,7 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from torchrlopt.errors import OptionsError
+from training.config import Config
 from training.engines.curriculum_env import CurriculumEnv, Episodes
 from training.engines.rllib_module import ControllerModule, QModule
 from training.real_trainer import new_networks
@@ -54,39 +55,35 @@ class Engine:
                 raise OptionsError(f"{name} is below 0", got=getattr(self, name))
 
 
-def _ppo(config: Any, engine: Engine) -> AlgorithmConfig:
-    return PPOConfig().training(
-        train_batch_size_per_learner=engine.batch,
-        num_epochs=config.epochs,
-        minibatch_size=min(128, engine.batch),
-        clip_param=config.clip,
-        lambda_=config.gae_lambda,
-        entropy_coeff=config.entropy_weight,
-        vf_loss_coeff=config.value_weight,
-        use_kl_loss=False,
-    )
-
-
-def _appo(config: Any, engine: Engine) -> AlgorithmConfig:
-    return APPOConfig().training(
-        train_batch_size_per_learner=engine.batch,
-        clip_param=config.clip,
-        entropy_coeff=config.entropy_weight,
-        vf_loss_coeff=config.value_weight,
-        use_kl_loss=False,
-    )
-
-
-def _impala(config: Any, engine: Engine) -> AlgorithmConfig:
-    return IMPALAConfig().training(
+def _actor_critic(made: Any, config: Config, engine: Engine, **own: Any) -> AlgorithmConfig:
+    settled: AlgorithmConfig = made.training(
         train_batch_size_per_learner=engine.batch,
         entropy_coeff=config.entropy_weight,
         vf_loss_coeff=config.value_weight,
-        grad_clip=config.max_gradient,
+        **own,
     )
+    return settled
 
 
-def _dqn(config: Any, engine: Engine) -> AlgorithmConfig:
+def _ppo(config: Config, engine: Engine) -> AlgorithmConfig:
+    own = {
+        "num_epochs": config.epochs,
+        "minibatch_size": min(128, engine.batch),
+        "lambda_": config.gae_lambda,
+    }
+    clipped = {"clip_param": config.clip, "use_kl_loss": False}
+    return _actor_critic(PPOConfig(), config, engine, **own, **clipped)
+
+
+def _appo(config: Config, engine: Engine) -> AlgorithmConfig:
+    return _actor_critic(APPOConfig(), config, engine, clip_param=config.clip, use_kl_loss=False)
+
+
+def _impala(config: Config, engine: Engine) -> AlgorithmConfig:
+    return _actor_critic(IMPALAConfig(), config, engine, grad_clip=config.max_gradient)
+
+
+def _dqn(config: Config, engine: Engine) -> AlgorithmConfig:
     """Double Q-learning with prioritised replay, as in Ape-X if several processes play."""
     made = DQNConfig().training(
         double_q=True,
@@ -101,7 +98,7 @@ def _dqn(config: Any, engine: Engine) -> AlgorithmConfig:
     )
 
 
-ALGORITHMS: dict[str, Callable[[Any, Engine], AlgorithmConfig]] = {
+ALGORITHMS: dict[str, Callable[[Config, Engine], AlgorithmConfig]] = {
     "ppo": _ppo,
     "appo": _appo,
     "impala": _impala,

@@ -63,9 +63,9 @@ class SharedResults:
         calls = prologue.graph.nodes
         env = {n: self._known.get(numbers[n]) for n in calls if n.op == "call_function" and n not in needed}
         run = _Keeping(prologue, {node for node in needed if node in results or _is_folded(node)})
-        values = run.run(*weights, initial_env=env)
+        values: tuple[Any, ...] = run.run(*weights, initial_env=env)
         self._known |= {numbers[node]: value for node, value in run.kept.items()}
-        return values  # type: ignore[no-any-return]
+        return values
 
     def _of_leaf(self, leaf: Any) -> int:
         if not isinstance(leaf, torch.Tensor) or leaf.is_inference():  # changes of it would go unnoticed
