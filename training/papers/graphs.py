@@ -41,7 +41,7 @@ GRAPHS: Mapping[str, str] = {
 TITLES: Mapping[str, str] = {**GRAPHS, TINY: "two layers of the toy BERT"}
 TRAINABLE = (TINY, *GRAPHS)
 
-#: Shares of the papers' steps above which more graphs are included; see docs/training.md.
+#: Shares of the papers' steps above which more graphs are included.
 TWO, TRAINED_BERT, SMALL, TRAINED_ALL = 0.005, 0.02, 0.05, 0.1
 
 OURS, TASO = "ours", "taso"
