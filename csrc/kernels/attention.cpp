@@ -32,9 +32,16 @@ int64_t scratch_of_thread(int64_t keys, int64_t size, int64_t value_size, Elemen
   return AttentionScratch(keys, size, value_size, element, kernels(element)->vector_size).size;
 }
 
-int64_t num_blocks(const Attention& given) { return (given.queries + kAttentionRows - 1) / kAttentionRows; }
+int64_t num_blocks(const Attention& given) {
+  const int64_t rows = attends_in_unit(given.element) ? kMostAttentionRows : kAttentionRows;
+  return (given.queries + rows - 1) / rows;
+}
 
 }  // namespace
+
+bool attends_in_unit(Element element) {
+  return element == Element::kBfloat16 && kernels(element) != nullptr && kernels(element)->in_unit != nullptr;
+}
 
 bool takes_attention(int64_t queries, int64_t keys, int64_t size, int64_t value_size, Element element) {
   constexpr int64_t kManyQueries = 64, kFewQueries = 8;

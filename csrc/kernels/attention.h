@@ -5,6 +5,7 @@
 // never written. This follows Rabe and Staats 2021 (arXiv:2112.05682), but with whole rows, since they fit.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
 #include "kernels/shapes.h"
@@ -30,24 +31,38 @@ struct Attention {
   Element element;
 };
 
-/// Queries per block.
-constexpr int64_t kAttentionRows = 28;
+/// Most queries per block, with and without a matrix unit.
+constexpr int64_t kMostAttentionRows = 32, kAttentionRows = 28;
+
+/// Whether a matrix unit multiplies: bfloat16 where there is one.
+bool attends_in_unit(Element element);
 
 /// Layout of a thread's scratch, in floats from the start of a cache line: scores of some queries, packed
-/// keys, and packed values.
+/// keys, packed values, and, for a matrix unit, these queries and some results.
 struct AttentionScratch {
-  int64_t stride;  // between rows of scores: all keys, rounded up to whole vectors
-  int64_t steps;   // over all keys
-  int64_t keys, values, size;
+  int64_t rows;        // most queries per block
+  int64_t terms;       // that a sum is rounded up to: those of an instruction
+  int64_t stride;      // between rows of scores: all keys, rounded up
+  int64_t head_steps;  // over the numbers of a key
+  int64_t steps;       // over all keys
+  int64_t keys, values, queries, results, size;
 
   AttentionScratch(int64_t num_keys, int64_t head, int64_t value_size, Element element, int64_t vector)
-      : stride((num_keys + vector - 1) / vector * vector),
-        steps((num_keys + terms_of(element) - 1) / terms_of(element)),
-        keys(kAttentionRows * stride),
-        values(keys + stride * (head / terms_of(element))),
-        size(values + steps * ((value_size + vector - 1) / vector * vector) + kSlack) {}
+      : rows(attends_in_unit(element) ? kMostAttentionRows : kAttentionRows),
+        terms(attends_in_unit(element) ? kTermsInUnit : terms_of(element)),
+        stride(up_to(num_keys, std::max(vector, attends_in_unit(element) ? terms : 1))),
+        head_steps(up_to(head, terms) / terms_of(element)),
+        steps(up_to(num_keys, terms) / terms_of(element)),
+        keys(rows * stride),
+        values(keys + stride * head_steps),
+        queries(values + steps * up_to(value_size, vector)),
+        results(queries + (attends_in_unit(element) ? rows * head_steps : 0)),
+        size(results + (attends_in_unit(element) ? rows * kTermsInUnit : 0) + kSlack) {}
+
+  static constexpr int64_t up_to(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
  private:
+  static constexpr int64_t kTermsInUnit = 32;
   static constexpr int64_t kSlack = 16;  // for alignment to a cache line
 };
 

@@ -10,9 +10,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "kernels/bf16x3.h"
 #include "kernels/int8.h"
 #include "kernels/job.h"
+#include "kernels/matrix_unit.h"
 #include "kernels/openmp.h"
 #include "kernels/winograd.h"
 
@@ -41,7 +41,7 @@ const char* instructions() {
 }
 
 bool has_matrix_unit() {
-  return kernels(Element::kFloat32) != nullptr && kernels(Element::kFloat32)->bf16x3 != nullptr;
+  return kernels(Element::kFloat32) != nullptr && kernels(Element::kFloat32)->in_unit != nullptr;
 }
 
 bool has_kernels(Element element) { return kernels(element) != nullptr && has_openmp(); }
@@ -157,9 +157,9 @@ size_t packed_size(const WeightLayout& layout) {
     throw std::invalid_argument("no such groups of channels");
   if (has_tiles(method) && !(num_taps == 9 && groups == 1 && inputs >= kFewChannels))
     throw std::invalid_argument("no such tiles");
-  if (method == Method::kBf16x3) {
-    check_bf16x3(groups, inputs, layout.element);
-    return static_cast<size_t>(bf16x3_size(outputs, inputs, num_taps));
+  if (parts_of(method) > 0) {
+    check_unit(method, groups, inputs, layout.element);
+    return static_cast<size_t>(unit_size(layout));
   }
   if (method == Method::kInt8) {
     check_int8(groups, inputs, layout.element);
@@ -179,7 +179,7 @@ void pack(const float* weight, const float* bias, const WeightLayout& layout, in
   use_large_pages(packed, floats);
   const bool is_dense = !has_paired_rows(layout) &&
                         !is_by_lanes(layout.out_channels, layout.in_channels, groups) &&
-                        layout.method != Method::kBf16x3 && layout.method != Method::kInt8;
+                        parts_of(layout.method) == 0 && layout.method != Method::kInt8;
   const int64_t size = is_dense ? dense_size(outputs, inputs, num_taps, layout.element) : 0;
   // Zeroes what no number is written to, in the threads that write later.
   constexpr int64_t kZeros = 1 << 16;
@@ -188,8 +188,7 @@ void pack(const float* weight, const float* bias, const WeightLayout& layout, in
     std::fill_n(packed + groups * size + piece * kZeros, std::min(kZeros, rest - piece * kZeros), 0.0F);
   });
   if (has_paired_rows(layout)) return pack_paired_rows(weight, bias, layout, packed);
-  if (layout.method == Method::kBf16x3)
-    return pack_bf16x3(weight, bias, outputs, inputs, num_taps, num_threads, packed);
+  if (parts_of(layout.method) > 0) return pack_for_unit(weight, bias, layout, num_threads, packed);
   if (layout.method == Method::kInt8) return pack_int8(weight, bias, layout, num_threads, packed);
   if (!is_dense) return pack_by_lanes(weight, bias, layout, packed);
   if (has_tiles(layout.method))
@@ -247,6 +246,7 @@ Convolution of_one_row(const Convolution& given) {
 }  // namespace
 
 bool rounds_input(const Convolution& given) {
+  if (given.method == Method::kBf16) return true;
   if (given.element != Element::kBfloat16 || given.method != Method::kSums) return false;
   if (takes_any_strides(given)) return true;
   const Convolution row = of_one_row(given);
@@ -259,7 +259,7 @@ bool Work::is_empty() const { return outputs_of(given, given.out_channels) == 0;
 
 Work convolution_work(const Convolution& given, int num_threads) {
   if (has_tiles(given.method)) return winograd_work(given, num_threads);
-  if (given.method == Method::kBf16x3) return bf16x3_work(of_one_row(given), num_threads);
+  if (parts_of(given.method) > 0) return unit_work(of_one_row(given), num_threads);
   if (given.method == Method::kInt8) return int8_work(of_one_row(given), num_threads);
   const Kernels& ours =
       *(is_by_lanes(given) ? kernels_of(given.element, given.out_channels) : kernels(given.element));
@@ -355,7 +355,7 @@ void run_share(const Work& work, const Operands& operands, int thread, int count
 Method method_of(int64_t number) {
   const auto method = static_cast<Method>(number);
   if (number != static_cast<int>(method) ||
-      !(method == Method::kSums || method == Method::kBf16x3 || method == Method::kInt8 || has_tiles(method)))
+      !(method == Method::kSums || parts_of(method) > 0 || method == Method::kInt8 || has_tiles(method)))
     throw std::invalid_argument("no such method");
   return method;
 }
@@ -376,8 +376,12 @@ Method best_method(const Convolution& given, int num_threads) {
     least = time;
     best = method;
   };
-  if (takes_bf16x3(1, given.channels, given.element))
-    consider(Method::kBf16x3, time_of_bf16x3(given, num_threads));
+  const Method in_unit = given.element == Element::kBfloat16 ? Method::kBf16 : Method::kBf16x3;
+  if (takes_unit(in_unit, 1, given.channels, given.element)) {
+    Convolution there = given;
+    there.method = in_unit;
+    consider(in_unit, time_in_unit(there, num_threads));
+  }
   if (can_have_tiles(given))
     for (const Method method : {Method::kTiles2, Method::kTiles4})
       consider(method, time_of_tiles(given, static_cast<int64_t>(method)));

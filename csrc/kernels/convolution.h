@@ -4,7 +4,7 @@
 //
 // A dense convolution is a product whose left operand is never materialised: the pixels under the kernel are
 // read in place (indirect convolution; Dukhan 2019, arXiv:1907.02129). Windows of 3 x 3 may also use
-// Winograd's tiles, see winograd.h, and all dense convolutions a matrix unit, see bf16x3.h. Weights are
+// Winograd's tiles, see winograd.h, and all dense convolutions a matrix unit, see matrix_unit.h. Weights are
 // packed once, in panels as wide as some vector registers. Bias, a summand and an activation are applied
 // before a result is written. A matrix product is a convolution of pixels.
 //
@@ -53,10 +53,12 @@ constexpr bool is_dear(Activation activation) {
 /// How a dense convolution is computed. The number of a Winograd method is the output tile's side.
 enum class Method : int {
   kSums = 0,
-  kBf16x3 = 1,  // on a matrix unit, see bf16x3.h
+  kBf16x3 = 1,  // of float32 on a matrix unit, see matrix_unit.h
   kTiles2 = 2,
   kTiles4 = 4,  // Winograd, see winograd.h
   kInt8 = 8,    // of quantised numbers, see int8.h
+  kBf16x2 = 9,  // the same, less exact
+  kBf16 = 10,   // of bfloat16 on a matrix unit
 };
 
 /// Throws std::invalid_argument for an unknown number.
@@ -101,8 +103,7 @@ bool has_matrix_unit();
 bool has_int8(Element element);
 
 /// If this is false, the kernels must not be called for such images. Those for bfloat16 need AVX-512 with
-/// bfloat16 products. If a matrix unit is used for float32, bfloat16 is left to oneDNN, which uses the unit
-/// too.
+/// bfloat16 products.
 bool has_kernels(Element element);
 
 /// Minimum channels of depthwise convolutions and pools: one vector.

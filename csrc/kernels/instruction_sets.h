@@ -12,8 +12,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/bf16x3.h"
 #include "kernels/int8.h"
+#include "kernels/matrix_unit.h"
 #include "kernels/openmp.h"
 #include "kernels/winograd.h"
 
@@ -47,14 +47,25 @@ namespace rlopt::kernels {
 template <int kNumber>
 using Constant = std::integral_constant<int, kNumber>;
 
+/// In place of a matrix unit where there is none.
+struct NoUnit {
+  struct State {
+    explicit State(int64_t = 0) {}
+  };
+};
+
 extern const Kernels kAvx2, kAvx512;
 #if RLOPT_HAS_AMX
 /// The second emulates the unit's instructions, for tests.
 extern const Kernels kAmx, kAmxInSoftware;
 #endif
 #if RLOPT_HAS_BFLOAT16
-/// The second is for depthwise convolutions and pools with fewer channels than the first has lanes.
+/// With and without a matrix unit; the last is for depthwise convolutions and pools with fewer channels than
+/// the others have lanes.
 extern const Kernels kAvx512Bf16, kAvx512Bf16Of8;
+#if RLOPT_HAS_AMX
+extern const Kernels kAmxBf16, kAmxBf16InSoftware;
+#endif
 #endif
 
 }  // namespace rlopt::kernels

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "kernels/bf16x3.h"
 #include "kernels/int8.h"
+#include "kernels/matrix_unit.h"
 #include "kernels/winograd.h"
 
 namespace rlopt::kernels {
@@ -208,7 +208,7 @@ std::optional<Call> convolution_of(const Shape& in, const Shape* summand, const 
   given.groups = groups;
   given.method = method;
   if (has_tiles(method) && !can_have_tiles(given)) throw std::invalid_argument("no such tiles");
-  if (method == Method::kBf16x3) check_bf16x3(groups, given.channels, given.element);
+  if (parts_of(method) > 0) check_unit(method, groups, given.channels, given.element);
   if (method == Method::kInt8) check_int8(groups, given.channels, given.element);
   apply(given, epilogue);
   if (given.channel_stride != 1 && !in.is_empty() && !takes_any_strides(given)) return std::nullopt;
@@ -286,7 +286,7 @@ std::optional<Call> linear_of(const Shape& in, int64_t outputs, Method method, c
   given.method = method;
   given.width = given.out_width = rows->count;
   given.channels = in.sizes[last];
-  if (method == Method::kBf16x3) check_bf16x3(1, given.channels, given.element);
+  if (parts_of(method) > 0) check_unit(method, 1, given.channels, given.element);
   if (method == Method::kInt8) check_int8(1, given.channels, given.element);
   given.pixel_stride = rows->step;
   given.out_channels = given.out_pixel_stride = outputs;

@@ -62,7 +62,12 @@ const Kernels* kernels(Element element) {
   if (element == Element::kFloat32) return chosen;
 #if RLOPT_HAS_BFLOAT16
   static const bool has_bfloat16 = kIsInSoftware || __builtin_cpu_supports("avx512bf16") != 0;
-  if (chosen == &kAvx512 && has_bfloat16) return &kAvx512Bf16;
+  if (!has_bfloat16) return nullptr;
+#if RLOPT_HAS_AMX
+  if (chosen == &kAmx) return &kAmxBf16;
+  if (chosen == &kAmxInSoftware) return &kAmxBf16InSoftware;
+#endif
+  if (chosen == &kAvx512) return &kAvx512Bf16;
 #endif
   return nullptr;
 }

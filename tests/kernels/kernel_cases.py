@@ -99,9 +99,11 @@ def _same(got: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
     """Gathered calls give what single ones give, with the same strides."""
     assert len(got) == len(expected)
     for ours, theirs in zip(got, expected, strict=True):
-        # ATen has some activations of bfloat16 that end on the other side of a rounding.
-        rtol = 2**-7 if ours.dtype is torch.bfloat16 else 1e-5
-        torch.testing.assert_close(ours, theirs, rtol=rtol, atol=1e-6, equal_nan=True)
+        # ATen has some activations of bfloat16 that end on the other side of a rounding, and what is computed
+        # from them may be smaller than they are.
+        is_half = ours.dtype is torch.bfloat16
+        rtol, atol = (2**-7, 2**-10) if is_half else (1e-5, 1e-6)
+        torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol, equal_nan=True)
         assert ours.stride() == theirs.stride()
 
 

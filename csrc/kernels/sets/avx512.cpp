@@ -32,7 +32,7 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/table.inc"
 #if RLOPT_HAS_AMX
 #include "kernels/amx.inc"
-#include "kernels/bf16x3.inc"
+#include "kernels/matrix_unit.inc"
 #endif
 // clang-format on
 }  // namespace avx512
@@ -45,10 +45,10 @@ constinit const Kernels kAvx512 =
     avx512::table_of("avx512", avx512::recurrent, avx512::attention, avx512::int8_convolution);
 #if RLOPT_HAS_AMX
 constinit const Kernels kAmx = avx512::table_of("amx", avx512::recurrent, avx512::attention,
-                                                avx512::int8_convolution, avx512::bf16x3_in_unit);
+                                                avx512::int8_convolution, avx512::convolution_in_unit);
 constinit const Kernels kAmxInSoftware =
     avx512::table_of("amx-in-software", avx512::recurrent, avx512::attention, avx512::int8_convolution,
-                     avx512::bf16x3_in_software);
+                     avx512::convolution_in_software);
 #endif
 
 }  // namespace rlopt::kernels

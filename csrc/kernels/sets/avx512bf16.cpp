@@ -25,6 +25,9 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/results.inc"
 #include "kernels/dense.inc"
 #include "kernels/winograd.inc"
+#if RLOPT_HAS_AMX
+#include "kernels/amx.inc"
+#endif
 #include "kernels/copied_rows.inc"
 #include "kernels/depthwise.inc"
 #include "kernels/pool.inc"
@@ -33,6 +36,9 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/attention.inc"
 #include "kernels/int8.inc"
 #include "kernels/table.inc"
+#if RLOPT_HAS_AMX
+#include "kernels/matrix_unit.inc"
+#endif
 // clang-format on
 }  // namespace avx512bf16
 #undef RLOPT_VECTOR
@@ -67,6 +73,25 @@ static_assert(avx512bf16_of_8::kVector == kLeastChannels, "a kernel computes a w
 
 constinit const Kernels kAvx512Bf16 = kOf16;
 constinit const Kernels kAvx512Bf16Of8 = of_few(kOf16);
+#if RLOPT_HAS_AMX
+namespace {
+
+template <class Unit>
+constexpr Kernels in_unit(const char* name, decltype(Kernels::in_unit) convolution) {
+  Kernels made = kOf16;
+  made.name = name;
+  made.in_unit = convolution;
+  made.few_channels = avx512bf16::few_channels_with<Unit>;
+  made.attention = avx512bf16::attention_with<Unit>;
+  return made;
+}
+
+}  // namespace
+
+constinit const Kernels kAmxBf16 = in_unit<avx512bf16::UnitProducts>("amx", avx512bf16::convolution_in_unit);
+constinit const Kernels kAmxBf16InSoftware =
+    in_unit<avx512bf16::SoftwareProducts>("amx-in-software", avx512bf16::convolution_in_software);
+#endif
 
 }  // namespace rlopt::kernels
 

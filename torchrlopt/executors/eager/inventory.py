@@ -129,7 +129,9 @@ def _packed(node: fx.Node) -> str | None:
 
 def _way(node: fx.Node) -> str:
     method = indirect.method_of(node)
-    if method == indirect.BF16X3:
+    if method == indirect.BF16X2:
+        return " in the matrix unit, in two parts"
+    if method in indirect.IN_UNIT:
         return " in the matrix unit"
     if method == indirect.INT8:
         return " in int8"

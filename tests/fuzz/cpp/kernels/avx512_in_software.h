@@ -166,6 +166,7 @@ inline Vector loaded(const void* from) {
 #define _mm512_set1_ps(value) (__m512{} + (value))
 #define _mm512_maskz_max_ps(mask, x, y) rlopt_in_software::greater(x, y)
 #define _mm512_maskz_min_ps(mask, x, y) rlopt_in_software::lesser(x, y)
+#define _mm512_rcp14_ps(value) (1.0F / (value))
 #define _mm512_castsi256_si512(value) rlopt_in_software::words_behind(value)
 #define _mm512_load_si512(from) rlopt_in_software::loaded<__m512i>(from)
 #define _mm512_storeu_si512(to, value) \

@@ -3,10 +3,10 @@
 
 #include <stdexcept>
 
-#include "kernels/bf16x3.h"
 #include "kernels/convolution.h"
 #include "kernels/int8.h"
 #include "kernels/job.h"
+#include "kernels/matrix_unit.h"
 #include "kernels/winograd.h"
 #include "reference.h"
 

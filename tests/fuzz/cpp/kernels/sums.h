@@ -58,6 +58,12 @@ inline void convolution(Case& given, Geometry geometry, bool may_lie_anyhow) {
   if (room.whole.shape.sizes[1] > result.sizes[1]) room.check_the_rest(result.sizes[1]);
 }
 
+/// A method for the matrix unit.
+inline Method in_unit(Draw& draw, Element element) {
+  if (element == Element::kBfloat16) return Method::kBf16;
+  return draw.once_in(2) ? Method::kBf16x3 : Method::kBf16x2;
+}
+
 inline void dense(Case& given) {
   Geometry made = any_window(given.draw);
   made.channels = given.draw.of({8, 9, 15, 16, 17, 33, 64, 130});
@@ -65,8 +71,9 @@ inline void dense(Case& given) {
   if (given.draw.once_in(3)) {  // of one pixel
     made.window.kernel_height = made.window.kernel_width = 1;
   }
-  if (has_matrix_unit() && given.element == Element::kFloat32 && given.draw.once_in(2))
-    made.method = Method::kBf16x3;
+  if (const Method method = in_unit(given.draw, given.element);
+      takes_unit(method, 1, made.channels, given.element) && given.draw.once_in(2))
+    made.method = method;
   else if (has_int8(given.element) && given.draw.once_in(3))
     made.method = Method::kInt8;
   convolution(given, made, false);
@@ -130,8 +137,9 @@ inline void product(Case& given) {
     shape.strides[1] += more, shape.strides[0] = shape.strides[1] * shape.sizes[1];
   }
   Method method = Method::kSums;
-  if (takes_bf16x3(1, inputs, given.element) && draw.once_in(2))
-    method = Method::kBf16x3;
+  if (const Method there = in_unit(draw, given.element);
+      takes_unit(there, 1, inputs, given.element) && draw.once_in(2))
+    method = there;
   else if (takes_int8(1, inputs, given.element) && draw.once_in(3))
     method = Method::kInt8;
   const Epilogue after = epilogue(draw);

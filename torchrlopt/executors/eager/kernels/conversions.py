@@ -182,13 +182,14 @@ def _reads_float32(call: fx.Node, x: fx.Node) -> bool:
     """Whether a kernel for bfloat16 can read its operand in float32; see `rounds_input` in csrc/kernels."""
     if call.args[:1] != (x,) or x in call.args[1:]:
         return False
-    if call.target is LINEAR:
-        return indirect.method_of(call) == indirect.SUMS
-    if call.target is not CONV:
+    if call.target not in (CONV, LINEAR):
         return False
     named = arguments(call)
-    if named["method"] in indirect.TILES:  # multiplied in float32 anyway
+    method = named["method"]
+    if method == indirect.BF16 or method in indirect.TILES:  # which multiply in float32 anyway
         return True
+    if call.target is LINEAR:
+        return bool(method == indirect.SUMS)
     channels = (shape_key(named["x"]) or (0, None))[1]
     # Planes are rounded as vectors, channels that lie side by side number by number: that takes longer than a
     # conversion (3 to 64 channels, 7 x 7, AMD EPYC of Zen 5: 1,499 us, with a conversion before it 981).

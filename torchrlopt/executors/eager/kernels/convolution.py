@@ -58,7 +58,8 @@ def select_convolutions(
     def pays(site: Convolution) -> bool:
         if not _is_ours(site, static):
             return packing.can_pack(tensor_of(site.node)) and _pays(site)
-        wanted = [_method(site), indirect.SUMS] if is_real else [indirect.SUMS]
+        is_free = is_real or site.node.meta["val"].dtype is torch.bfloat16  # no method rounds it more
+        wanted = [_method(site), indirect.SUMS] if is_free else [indirect.SUMS]
         if site.node.meta.get(REQUESTED) == indirect.INT8 and takes_int8(site, static):
             wanted = [indirect.INT8, *wanted]
         methods[site.node] = ours.first_that_fits(site.weight, site.bias, site.groups, wanted)

@@ -50,8 +50,11 @@ _METHOD, _ACTIVATION = 12, -5
 
 _ELEMENTS = tuple(getattr(torch, name) for name in _C.KERNEL_ELEMENTS)
 
-SUMS, BF16X3, TILES, INT8 = 0, 1, (2, 4), 8
+SUMS, BF16X3, TILES, INT8, BF16X2, BF16 = 0, 1, (2, 4), 8, 9, 10
 """Methods: `Method` in csrc/kernels/convolution.h."""
+
+IN_UNIT = (BF16X3, BF16X2, BF16)
+"""Those that use the processor's matrix unit."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,9 @@ def pack(
         weight: [out, in / groups, height, width]; of a product [out, in].
         bias: [out]; None for zeros.
         groups: number of channel groups; must be supported by `_C.kernel_takes_groups`.
-        method: SUMS; BF16X3, which uses the matrix unit; one of TILES, the number of outputs along a tile's
-            side; or INT8, which quantises the weight here, per output, and images in each call, per pixel.
+        method: SUMS; one of IN_UNIT, which are BF16X3 and BF16X2 for float32, and BF16 for bfloat16; one of
+            TILES, the number of outputs along a tile's side; or INT8, which quantises the weight here, per
+            output, and images in each call, per pixel.
         dtype: of the images; None for the weight's.
     """
     ours = present(dtype or weight.dtype)

@@ -137,7 +137,7 @@ def quickest(
     is_real: bool = True,
     dtype: torch.dtype = torch.float32,
 ) -> int | None:
-    """The fastest method of our kernel for a product: SUMS or BF16X3; None if oneDNN is faster.
+    """The fastest method of our kernel for a product: SUMS, BF16X3 or BF16; None if oneDNN is faster.
 
     Args:
         rows: None if their number is known only at run time.
@@ -147,15 +147,24 @@ def quickest(
         dtype: a key of `KERNEL_DTYPES`.
     """
     if KERNEL_DTYPES[dtype].sums_beat_onednn:
-        return indirect.SUMS if in_features <= _C.MOST_KERNEL_CHANNELS else None
+        if in_features > _C.MOST_KERNEL_CHANNELS:
+            return None
+        # The unit takes the same time for any number of rows up to 16.
+        return _estimated(rows or 16, in_features, out_features, dtype)
     # With more outputs, as for a vocabulary, a weight copy that is 1.5 times as large was not measured.
     may_be_split = max(in_features, out_features) <= _C.MOST_KERNEL_CHANNELS
     is_in_cache = in_features * out_features <= _MAX_WEIGHT_IN_CACHE
     if is_real and rows is not None and may_be_split and (is_in_cache or rows >= _MANY_ROWS):
-        numbers = indirect.Window(out_features, (1, 1), (1, 1), (0, 0), (1, 1)).of_convolution(1, NONE)
-        if _C.kernel_method(1, in_features, 1, rows, numbers, torch.get_num_threads()) == indirect.BF16X3:
+        if _estimated(rows, in_features, out_features, dtype) == indirect.BF16X3:
             return indirect.BF16X3
     return indirect.SUMS if _is_quick_by_sums(rows, in_features, out_features) else None
+
+
+def _estimated(rows: int, in_features: int, out_features: int, dtype: torch.dtype) -> int:
+    """The method that takes least by an estimate."""
+    numbers = indirect.Window(out_features, (1, 1), (1, 1), (0, 0), (1, 1)).of_convolution(1, NONE)
+    name = KERNEL_DTYPES[dtype].name
+    return _C.kernel_method(1, in_features, 1, rows, numbers, torch.get_num_threads(), name)
 
 
 def _is_quick_by_sums(rows: int | None, in_features: int, out_features: int) -> bool:

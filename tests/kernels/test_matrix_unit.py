@@ -43,13 +43,21 @@ def linear(
     return indirect.linear(x, indirect.pack(w, bias, 1, method), numbers)
 
 
-def bound(x: Tensor, w: Tensor) -> Tensor:
-    """What each product may be off by: some roundings of what its terms add up to without their signs."""
-    return 4 * EPSILON * (x.double().abs() @ w.double().abs().t())
+ROUNDINGS = {indirect.BF16X3: 4 * EPSILON, indirect.BF16X2: 2**-15, indirect.BF16: 8 * EPSILON}
+"""Of each method, relative to what its terms add up to without their signs."""
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_any_product(seed: int) -> None:
+def bound(x: Tensor, w: Tensor, method: int = indirect.BF16X3) -> Tensor:
+    """What each product may be off by."""
+    return ROUNDINGS[method] * (x.double().abs() @ w.double().abs().t())
+
+
+@pytest.mark.parametrize("method", indirect.IN_UNIT)
+@pytest.mark.parametrize("seed", range(30))
+def test_any_product(seed: int, method: int) -> None:
+    half = method == indirect.BF16
+    if half and indirect.kernels(torch.bfloat16) is None:
+        pytest.skip("no bfloat16 in this processor")
     draw = random.Random(seed)
     rows = draw.choice([1, 2, 15, 16, 17, 31, 32, 33, 49, 64, 130, 197, 300, 700])
     inside = draw.choice([8, 17, 31, 32, 33, 63, 100, 256, 1153, 2500])
@@ -57,17 +65,34 @@ def test_any_product(seed: int) -> None:
     whole = rand(rows, inside + 5, seed=seed) * 10 ** draw.uniform(-4, 4)
     x, w = whole[:, 3 : 3 + inside], rand(outside, inside, seed=seed + 1) / math.sqrt(inside)
     bias = rand(outside) if draw.random() < 0.5 else None
+    read = x
+    if half:  # rounded here, or while it is read
+        w, rounded = w.bfloat16(), x.bfloat16()
+        read, x = draw.choice([x, rounded]), rounded
+
+    def product(activation: str = "none") -> Tensor:
+        numbers = indirect.numbers_of_product(outside, epilogue(activation), method, w.dtype, torch.float32)
+        return indirect.linear(read, indirect.pack(w, bias, 1, method), numbers)
+
     expected = F.linear(x.double(), w.double(), None if bias is None else bias.double())
     with threads(1):
-        alone = linear(x, w, bias)
-    most = bound(x, w) + (0.0 if bias is None else 4 * EPSILON * bias.double().abs())
+        alone = product()
+    most = bound(x, w, method) + (0.0 if bias is None else 4 * EPSILON * bias.double().abs())
     assert bool(((alone - expected).abs() <= most).all())
     for count in (2, 3, 5):
         with threads(count):
-            assert torch.equal(linear(x, w, bias), alone)
+            assert torch.equal(product(), alone)
     activation = draw.choice(list(ACTIVATIONS))
-    got = linear(x, w, bias, activation=activation)
-    assert (got - ACTIVATIONS[activation](expected)).abs().max() < 2e-5 * max(1.0, expected.abs().max())
+    got, share = product(activation), 2e-4 if method == indirect.BF16X2 else 2e-5
+    assert (got - ACTIVATIONS[activation](expected)).abs().max() < share * max(1.0, expected.abs().max())
+
+
+def test_two_parts_are_more_exact_than_one() -> None:
+    x, w = rand(64, 300), rand(48, 300)
+    expected = x.double() @ w.double().t()
+    errors = [(linear(x, w, method=method) - expected).abs().mean() for method in indirect.IN_UNIT[:2]]
+    assert errors[0] < errors[1] / 4
+    assert errors[1] < (x.bfloat16().double() @ w.bfloat16().double().t() - expected).abs().mean() / 100
 
 
 def test_a_row_does_not_depend_on_the_others() -> None:
@@ -82,8 +107,12 @@ def test_a_row_does_not_depend_on_the_others() -> None:
     assert torch.equal(linear(x, w)[others], whole[others])
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_any_convolution(seed: int) -> None:
+@pytest.mark.parametrize("method", indirect.IN_UNIT)
+@pytest.mark.parametrize("seed", range(20))
+def test_any_convolution(seed: int, method: int) -> None:
+    half = method == indirect.BF16
+    if half and indirect.kernels(torch.bfloat16) is None:
+        pytest.skip("no bfloat16 in this processor")
     draw = random.Random(seed)
     images, channels, outputs = (
         draw.randint(1, 3),
@@ -97,6 +126,10 @@ def test_any_convolution(seed: int) -> None:
     whole = rand(images, channels + 5, size[0] + 2, size[1] + 3, seed=seed).contiguous(memory_format=LAST)
     x = whole[:, 2 : 2 + channels, 1 : 1 + size[0], 2 : 2 + size[1]]
     w, bias = weight(outputs, channels, *kernel), rand(outputs) if draw.random() < 0.7 else None
+    read = x
+    if half:
+        w, rounded = w.bfloat16(), x.bfloat16()
+        read, x = draw.choice([x, rounded]), rounded
     padded = F.pad(x.double(), (before[1], behind[1], before[0], behind[0]))
     wide = None if bias is None else bias.double()
     expected = F.conv2d(padded, w.double(), wide, stride, 0, dilation)
@@ -104,15 +137,16 @@ def test_any_convolution(seed: int) -> None:
     activation = draw.choice(list(ACTIVATIONS))
     expected = ACTIVATIONS[activation](expected if summand is None else expected + summand)
     given = indirect.Window(outputs, kernel, stride, before, dilation, behind)
-    numbers = given.of_convolution(1, epilogue(activation), indirect.BF16X3)
-    packed = indirect.pack(w, bias, 1, indirect.BF16X3)
+    numbers = given.of_convolution(1, epilogue(activation), method, w.dtype, torch.float32)
+    packed = indirect.pack(w, bias, 1, method)
+    share = 1e-4 if method == indirect.BF16X2 else 4e-6
     for count in (1, 2, 3):
         with threads(count):
-            got = indirect.convolve(x, packed, summand, numbers)
-            assert (got - expected).abs().max() < 4e-6 * max(1.0, expected.abs().max())
+            got = indirect.convolve(read, packed, summand, numbers)
+            assert (got - expected).abs().max() < share * max(1.0, expected.abs().max())
             shape = (images, outputs + 7, *expected.shape[2:])
             room = torch.full(shape, 5.0).contiguous(memory_format=LAST)
-            indirect.convolve(x, packed, summand, numbers, room, 3)
+            indirect.convolve(read, packed, summand, numbers, room, 3)
             assert torch.equal(room[:, 3 : 3 + outputs], got)
             assert bool((room[:, :3] == 5.0).all())
             assert bool((room[:, 3 + outputs :] == 5.0).all())
