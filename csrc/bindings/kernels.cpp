@@ -79,13 +79,13 @@ std::vector<std::string> dtypes() {
 }
 
 int best_method(int64_t images, int64_t channels, int64_t height, int64_t width, const py::tuple& items,
-                int num_threads, const std::string& dtype) {
+                int num_threads, const std::string& dtype, bool may_split) {
   if (num_threads < 1) throw std::invalid_argument("no threads");
   kernels::Instruction given = instruction(kernels::Operation::kConvolve, items);
   given.method = kernels::Method::kSums;
   const std::optional<kernels::Call> call = kernels::call_of(
       given, kernels::channels_last(images, channels, height, width, element_of(dtype)), nullptr);
-  return call ? static_cast<int>(kernels::best_method(call->given, num_threads)) : 0;
+  return call ? static_cast<int>(kernels::best_method(call->given, num_threads, may_split)) : 0;
 }
 
 py::object convolve(const PlainTensors& tensors, const py::object& x, const py::object& packed,
@@ -245,8 +245,9 @@ void bind_kernels(py::module_& m) {
       "Whether there is a kernel for attention, and quicker than ATen's, for a head of such sizes.");
   m.def("kernel_method", &best_method, py::arg("images"), py::arg("channels"), py::arg("height"),
         py::arg("width"), py::arg("numbers"), py::arg("num_threads"), py::arg("dtype") = "float32",
-        "How a convolution of an image of these sizes takes the least time: 0 by sums of products, 1 in a "
-        "matrix unit, 2 and 4 by tiles with so many outputs along their sides.");
+        py::arg("may_split") = false,
+        "The method by which a convolution of an image of these sizes takes the least time, of those that are "
+        "equal over the reals, or, if `may_split`, 9 as well: float32 in two parts.");
   m.def(
       "kernel_recurrent_size",
       [](int64_t cell, int64_t inputs, int64_t hidden, int64_t directions) {

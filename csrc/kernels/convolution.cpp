@@ -367,7 +367,7 @@ constexpr double kClearly = 0.95;
 
 }  // namespace
 
-Method best_method(const Convolution& given, int num_threads) {
+Method best_method(const Convolution& given, int num_threads, bool may_split) {
   Method best = Method::kSums;
   if (kernels(given.element) == nullptr || given.groups != 1) return best;
   double least = time_of_sums(given);
@@ -376,8 +376,9 @@ Method best_method(const Convolution& given, int num_threads) {
     least = time;
     best = method;
   };
-  const Method in_unit = given.element == Element::kBfloat16 ? Method::kBf16 : Method::kBf16x3;
-  if (takes_unit(in_unit, 1, given.channels, given.element)) {
+  for (const Method in_unit : {Method::kBf16, Method::kBf16x3, Method::kBf16x2}) {
+    if (!takes_unit(in_unit, 1, given.channels, given.element)) continue;
+    if (in_unit == Method::kBf16x2 && !may_split) continue;
     Convolution there = given;
     there.method = in_unit;
     consider(in_unit, time_in_unit(there, num_threads));

@@ -153,8 +153,8 @@ inline int64_t rows_by_lanes(const WeightLayout& of) {
 size_t packed_size(const WeightLayout& layout);
 
 /// The fastest method for a convolution with this many threads, of those that are equal over the reals.
-/// Ignores the method that is set.
-Method best_method(const Convolution& given, int num_threads);
+/// Ignores the method that is set. If `may_split`, kBf16x2 is one of them.
+Method best_method(const Convolution& given, int num_threads, bool may_split);
 
 /// Packed weights with fewer floats are written in one thread: waking another takes longer.
 constexpr size_t kSmallPacked = 1 << 15;

@@ -20,6 +20,7 @@ from torchrlopt import _C, report
 from torchrlopt.compile.contestant import Contestant, keys_of, written
 from torchrlopt.compile.recorded_calls import names_in, operator_of, places_of
 from torchrlopt.executors.eager.executor import EagerCallable, assemble
+from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import int8
 from torchrlopt.executors.lowering.fx_values import ORIGIN
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
@@ -46,6 +47,10 @@ ROOM = 1.2
 
 _MOST_CORRECTED = 1.5
 """Most that the error of everything in bfloat16 corrects predictions by: larger ones are no first order."""
+
+_SPLIT_SHARE = 0.1
+"""Of the budget that the error of float32 in two parts may use: errors add in squares, so that it takes less
+than a hundredth from what else is lowered."""
 
 _CURVE = (0.1, 0.3, 3.0, 10.0)
 """Budgets shown beside the user's, as multiples of it."""
@@ -104,14 +109,29 @@ class MixedPrecision:
         self.calls = lowerable(self._module.graph, self._static)
         fixed = static_nodes(self._module.graph, self._static)
         self.quantisable = [each for each in self.calls if int8.supports(each, fixed)]
+        self._split_error: float | None = None  # if products of float32 may be split
         self._low = [each.name for each in self.calls if has_bfloat16]
         self._integers = [each.name for each in self.quantisable]
 
     def built(self, lowered: Collection[str], quantised: Collection[str] = ()) -> EagerCallable:
         """Build the graph with these calls in bfloat16, or computed with 8-bit integers."""
         with without_dispatch_modes():
-            module = retyped(self._module, lowered, quantised, self._fakes)
+            is_split = self._split_error is not None
+            module = retyped(self._module, lowered, quantised, self._fakes, is_split)
             return assemble(module, self._static, self._options.lowering, shared=self._shared)
+
+    def split_if_exact(self, budget: Budget, reference: Sequence[Any]) -> None:
+        """Multiply float32 in two parts of bfloat16 from now on, if that uses little of the budget."""
+        if not self._low or not _C.kernel_has_matrix_unit():
+            return
+        self._split_error = 0.0
+        built = self.built(())
+        error = budget.error(right.run(built, self.inputs, "float32 in two parts"), reference)
+        is_used = any("in two parts" in name for name in inventory(built.main.graph).packed)
+        if is_used and error <= _SPLIT_SHARE * budget.max_error:
+            self._split_error, self._exact = error, built
+        else:
+            self._split_error = None
 
     @functools.cached_property
     def whole(self) -> EagerCallable:
@@ -146,6 +166,7 @@ class MixedPrecision:
             return None
         options = self._options.precision
         limit, of_all = options.max_error, record.error_of_all
+        self._split_error = 0.0 if record.is_split else None
         if not isinstance(limit, float):  # it depends on inputs and weights, and those may be others
             whole = right.run(self.whole, self.inputs, "everything in bfloat16")
             of_all = Budget.of(options, math.inf).error(whole, reference)
@@ -186,6 +207,9 @@ class MixedPrecision:
         others = dict.fromkeys(assignment.within(target * factor) for factor in _CURVE)
         record = dataclasses.replace(record, curve=tuple(_rung(each) for each in others if not each.is_exact))
         choice = found.choice
+        if choice is None and self._split_error is not None:
+            kept, found = [self._exact], Tried(assignment.of_none(), self._split_error)
+            choice = found.choice
         if choice is None:
             return WithinBudget(None, None, dataclasses.replace(record, reason=found.reason))
         record = self.recorded(record, choice, found.error)
@@ -199,6 +223,7 @@ class MixedPrecision:
             error=error,
             lowered=places_of(self.calls, choice.lowered),
             quantised=places_of(self.calls, choice.quantised),
+            is_split=self._split_error is not None,
             operators=_groups(self.assignment, choice),
             types=self._types(choice),
         )

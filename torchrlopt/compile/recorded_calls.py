@@ -30,7 +30,7 @@ def lowered_as(
     for record in records:
         found = names_in(lowerable(module.graph, static), record)
         if found is not None:
-            return retyped(module, *found), record
+            return retyped(module, *found, is_split=record.is_split), record
     return module, None
 
 

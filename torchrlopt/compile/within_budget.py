@@ -92,6 +92,7 @@ def _by_calls(
             return found
     whole = right.run(this.whole, this.inputs, "everything in lower precision")
     budget, record = _limited(options, record, right.run(exact, this.inputs), whole, reference)
+    this.split_if_exact(budget, reference)
     found = this.fitted(budget, reference, dataclasses.replace(record, num_calls=len(this.calls)))
     if key is not None and found.run is not None:
         plan_store().put(key, dataclasses.asdict(found.record))

@@ -62,6 +62,8 @@ class PrecisionRecord:
         lowered: the calls in bfloat16, by their positions among those that may be lowered, and operators.
         quantised: likewise, those computed with 8-bit integers; their results are in bfloat16 if they are in
             `lowered`, too.
+        is_split: whether products left in float32 multiply two parts of bfloat16 each, with an error of about
+            2^-17, where that takes less time.
         num_calls: calls that may be lowered.
         operators: what lower precision did to each operator, the largest saving first.
         curve: what other budgets would buy.
@@ -75,6 +77,7 @@ class PrecisionRecord:
     error_of_all: float | None = None
     lowered: tuple[str, ...] = ()
     quantised: tuple[str, ...] = ()
+    is_split: bool = False
     num_calls: int = 0
     operators: tuple[Lowered, ...] = ()
     curve: tuple[Rung, ...] = ()
@@ -88,7 +91,14 @@ class PrecisionRecord:
             reason: why.
         """
         return dataclasses.replace(
-            self, error=None, lowered=(), quantised=(), operators=(), types=(), reason=reason
+            self,
+            error=None,
+            lowered=(),
+            quantised=(),
+            is_split=False,
+            operators=(),
+            types=(),
+            reason=reason,
         )
 
     @classmethod
@@ -113,7 +123,8 @@ class PrecisionRecord:
             return [("precision", f"{budget}: exact, {self.reason}")]
         used = f"{self.error:.2e} used ({self.error / self.max_error:.0%})"
         integers = f", {len(self.quantised)} with 8-bit integers" if self.quantised else ""
-        what = f"{len(self.lowered)} of {self.num_calls} calls in bfloat16{integers}"
+        split = ", products of float32 in two parts of bfloat16" if self.is_split else ""
+        what = f"{len(self.lowered)} of {self.num_calls} calls in bfloat16{integers}{split}"
         rows = [("precision", f"{budget}, {used}, {what}")]
         most = sorted(self.operators, key=lambda each: -each.saved_us)[:_SHOWN]
         counts = [

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from torchrlopt.executors.eager.kernels.indirect import INT8
+from torchrlopt.executors.eager.kernels.indirect import BF16X2, INT8
 from torchrlopt.executors.eager.kernels.sites import REQUESTED
 from torchrlopt.executors.lowering.as_is import AS_IS
 from torchrlopt.executors.lowering.fx_values import is_mutable, tensor_of
@@ -111,6 +111,7 @@ def retyped(
     lowered: Collection[str],
     quantised: Collection[str] = (),
     fakes: dict[Any, torch.Tensor] | None = None,
+    is_split: bool = False,
 ) -> fx.GraphModule:
     """Return a copy of a graph that computes calls in other types.
 
@@ -120,6 +121,7 @@ def retyped(
         quantised: names of calls to compute with 8-bit integers, see `kernels.int8.supports`; their operands
             and results stay in float32, or in bfloat16 if they are in `lowered`.
         fakes: fake tensors that other copies of the graph share.
+        is_split: whether products of float32 may multiply two parts of bfloat16 each, see BF16X2.
     """
     made = TwoDtypes(lambda dtype: dtype is torch.float32, LOW, fakes)
     for node in module.graph.nodes:
@@ -127,4 +129,6 @@ def retyped(
         call = made.copy_in_other(node) if node.name in lowered or is_item else made.copy(node)
         if node.name in quantised:
             call.meta[REQUESTED] = INT8
+        elif is_split and node.target in CONTRACTIONS:
+            call.meta[REQUESTED] = BF16X2
     return lazy_module(module, made.graph)

@@ -157,7 +157,9 @@ def _method(site: Convolution) -> int:
         return indirect.SUMS
     dtype = KERNEL_DTYPES[x.meta["val"].dtype].name
     images = images if isinstance(images, int) else 1
-    return _C.kernel_method(images, channels, height, width, numbers, torch.get_num_threads(), dtype)
+    may_split = site.node.meta.get(REQUESTED) == indirect.BF16X2
+    sizes = (images, channels, height, width)
+    return _C.kernel_method(*sizes, numbers, torch.get_num_threads(), dtype, may_split)
 
 
 def _pays(site: Convolution) -> bool:

@@ -127,7 +127,8 @@ def _method(site: Product, static: Collection[fx.Node], is_real: bool) -> int | 
         return None
     if not indirect.are_for(tensor_of(site.first)):
         return None
-    return quickest(*_sizes(site), is_real, site.first.meta["val"].dtype)
+    may_split = site.first.meta.get(REQUESTED) == indirect.BF16X2
+    return quickest(*_sizes(site), is_real, site.first.meta["val"].dtype, may_split)
 
 
 def quickest(
@@ -136,8 +137,9 @@ def quickest(
     out_features: int,
     is_real: bool = True,
     dtype: torch.dtype = torch.float32,
+    may_split: bool = False,
 ) -> int | None:
-    """The fastest method of our kernel for a product: SUMS, BF16X3 or BF16; None if oneDNN is faster.
+    """The fastest method of our kernel for a product: SUMS, or one of IN_UNIT; None if oneDNN is faster.
 
     Args:
         rows: None if their number is known only at run time.
@@ -145,6 +147,7 @@ def quickest(
         out_features: of the weight.
         is_real: whether rounding may differ.
         dtype: a key of `KERNEL_DTYPES`.
+        may_split: whether BF16X2 is exact enough.
     """
     if KERNEL_DTYPES[dtype].sums_beat_onednn:
         if in_features > _C.MOST_KERNEL_CHANNELS:
@@ -152,19 +155,22 @@ def quickest(
         # The unit takes the same time for any number of rows up to 16.
         return _estimated(rows or 16, in_features, out_features, dtype)
     # With more outputs, as for a vocabulary, a weight copy that is 1.5 times as large was not measured.
-    may_be_split = max(in_features, out_features) <= _C.MOST_KERNEL_CHANNELS
     is_in_cache = in_features * out_features <= _MAX_WEIGHT_IN_CACHE
-    if is_real and rows is not None and may_be_split and (is_in_cache or rows >= _MANY_ROWS):
-        if _estimated(rows, in_features, out_features, dtype) == indirect.BF16X3:
-            return indirect.BF16X3
+    is_known = rows is not None and (is_in_cache or rows >= _MANY_ROWS)
+    if is_real and is_known and max(in_features, out_features) <= _C.MOST_KERNEL_CHANNELS:
+        method = _estimated(rows or 1, in_features, out_features, dtype, may_split)
+        if method in indirect.IN_UNIT:
+            return method
     return indirect.SUMS if _is_quick_by_sums(rows, in_features, out_features) else None
 
 
-def _estimated(rows: int, in_features: int, out_features: int, dtype: torch.dtype) -> int:
+def _estimated(
+    rows: int, in_features: int, out_features: int, dtype: torch.dtype, may_split: bool = False
+) -> int:
     """The method that takes least by an estimate."""
     numbers = indirect.Window(out_features, (1, 1), (1, 1), (0, 0), (1, 1)).of_convolution(1, NONE)
     name = KERNEL_DTYPES[dtype].name
-    return _C.kernel_method(1, in_features, 1, rows, numbers, torch.get_num_threads(), name)
+    return _C.kernel_method(1, in_features, 1, rows, numbers, torch.get_num_threads(), name, may_split)
 
 
 def _is_quick_by_sums(rows: int | None, in_features: int, out_features: int) -> bool:
