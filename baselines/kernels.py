@@ -88,6 +88,8 @@ METHOD_PRODUCTS: dict[str, tuple[int, int, int]] = {
 METHODS = {
     "sums": indirect.SUMS,
     "bf16x3": indirect.BF16X3,
+    "bf16x2": indirect.BF16X2,
+    "bf16": indirect.BF16,
     **dict(zip(("tiles_of_2", "tiles_of_4"), indirect.TILES, strict=True)),
     "int8": indirect.INT8,
 }
@@ -258,8 +260,9 @@ def chosen(what: str) -> str:
 
 def has_method(method: int, kernel: int) -> bool:
     """Whether the method supports a window of this size."""
-    if method == indirect.BF16X3:
-        return _C.kernel_has_matrix_unit() and dtype_name() == "float32"
+    if method in indirect.IN_UNIT:
+        is_for = dtype_name() == ("bfloat16" if method == indirect.BF16 else "float32")
+        return _C.kernel_has_matrix_unit() and is_for
     if method == indirect.INT8:
         return indirect.has_int8(torch.get_default_dtype())
     return method == indirect.SUMS or kernel == 3

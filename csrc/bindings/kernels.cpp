@@ -243,11 +243,12 @@ void bind_kernels(py::module_& m) {
       py::arg("queries"), py::arg("keys"), py::arg("size"), py::arg("value_size"),
       py::arg("dtype") = "float32",
       "Whether there is a kernel for attention, and quicker than ATen's, for a head of such sizes.");
-  m.def("kernel_method", &best_method, py::arg("images"), py::arg("channels"), py::arg("height"),
-        py::arg("width"), py::arg("numbers"), py::arg("num_threads"), py::arg("dtype") = "float32",
-        py::arg("may_split") = false,
-        "The method by which a convolution of an image of these sizes takes the least time, of those that are "
-        "equal over the reals, or, if `may_split`, 9 as well: float32 in two parts.");
+  m.def(
+      "kernel_method", &best_method, py::arg("images"), py::arg("channels"), py::arg("height"),
+      py::arg("width"), py::arg("numbers"), py::arg("num_threads"), py::arg("dtype") = "float32",
+      py::arg("may_split") = false,
+      "The method by which a convolution of an image of these sizes takes the least time, of those that are "
+      "equal over the reals, or, if `may_split`, 9 as well: float32 in two parts.");
   m.def(
       "kernel_recurrent_size",
       [](int64_t cell, int64_t inputs, int64_t hidden, int64_t directions) {
