@@ -11,7 +11,9 @@ from torch.nn import functional
 
 import torchrlopt
 
-OPTIONS = {"executor": "eager", "measure": False, "on_error": "raise", "searcher": "greedy"}
+OPTIONS = {
+    "executor": "eager", "measure": False, "cache": False, "on_error": "raise", "searcher": "greedy"
+}  # fmt: skip
 
 
 class Convolutions(nn.Module):

@@ -59,10 +59,17 @@ def functions_of(loaded: SavedModel) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def convolutions(tmp_path_factory: pytest.TempPathFactory) -> SavedModel:
-    path = tmp_path_factory.mktemp("convolutions") / "fast.rlopt"
-    saved(*made("convolutions"), path)
-    return load(path)
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("saved")
+    found = {name: folder / f"{name}.rlopt" for name in NAMES}
+    for name, path in found.items():
+        saved(*made(name), path)
+    return found
+
+
+@pytest.fixture(scope="module")
+def convolutions(files: dict[str, Path]) -> SavedModel:
+    return load(files["convolutions"])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -85,9 +92,8 @@ def test_the_loaded_model_is_the_live_one(name: str, tmp_path: Path) -> None:
         assert ("attention" in names) == _C.kernel_takes_attention(16, 16, 16, 16, "float32")
 
 
-def test_loading_imports_no_compiler(tmp_path: Path) -> None:
+def test_loading_imports_no_compiler(files: dict[str, Path], tmp_path: Path) -> None:
     model, inputs = made("convolutions")
-    saved(model, inputs, tmp_path / "fast.rlopt")
     torch.save(inputs, tmp_path / "inputs.pt")
     torch.save(model(*inputs)["image"], tmp_path / "outputs.pt")
     code = (
@@ -97,14 +103,14 @@ def test_loading_imports_no_compiler(tmp_path: Path) -> None:
         "heavy = {'torch._dynamo', 'sympy', 'onnx', 'onnx_ir', 'torch._inductor', 'safetensors.numpy'}; "
         "print(sorted(heavy & set(sys.modules)), 'tests' in sys.modules)"
     )
-    files = [str(tmp_path / name) for name in ("fast.rlopt", "inputs.pt", "outputs.pt")]
-    assert subprocess.check_output([sys.executable, "-c", code, *files], text=True) == "[] False\n"
+    arguments = [
+        str(each) for each in (files["convolutions"], tmp_path / "inputs.pt", tmp_path / "outputs.pt")
+    ]
+    assert subprocess.check_output([sys.executable, "-c", code, *arguments], text=True) == "[] False\n"
 
 
-def test_weights_are_mapped_where_kernels_read_them(tmp_path: Path) -> None:
-    model, inputs = made("convolutions")
-    path = tmp_path / "fast.rlopt"
-    saved(model, inputs, path)
+def test_weights_are_mapped_where_kernels_read_them(files: dict[str, Path]) -> None:
+    (model, inputs), path = made("convolutions"), files["convolutions"]
     loaded = load(path)
     tensors = [x for x in loaded._graphs[0]._graph._run._calls._values if isinstance(x, torch.Tensor)]
     assert tensors
@@ -122,7 +128,9 @@ def test_weights_are_mapped_where_kernels_read_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_other_instructions_pack_anew(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_instructions_pack_anew(
+    name: str, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, inputs = made(name)
     with monkeypatch.context() as elsewhere:
         here = module.stamp()
@@ -136,9 +144,7 @@ def test_other_instructions_pack_anew(name: str, tmp_path: Path, monkeypatch: py
     assert "instructions 'other' on saving" in loaded.report["rebuilt"]
     with torch.no_grad():
         assert_equal(loaded(*inputs), fast(*inputs))
-    monkeypatch.undo()
-    saved(model, inputs, tmp_path / "here.rlopt")
-    assert functions_of(loaded) == functions_of(load(tmp_path / "here.rlopt"))
+    assert functions_of(loaded) == functions_of(load(files[name]))
 
 
 def test_operands_that_are_not_finite(tmp_path: Path) -> None:
@@ -340,17 +346,15 @@ def test_positional_arguments(tmp_path: Path) -> None:
             loaded(*args)
 
 
-def test_strides_of_arguments(tmp_path: Path) -> None:
-    model, (x,) = made("convolutions")
-    saved(model, (x,), tmp_path / "fast.rlopt")
-    loaded = load(tmp_path / "fast.rlopt")
+def test_strides_of_arguments(convolutions: SavedModel) -> None:
+    _, (x,) = made("convolutions")
     with torch.no_grad():
-        expected = loaded(x)
-        assert_equal(loaded(x.to(memory_format=torch.channels_last)), expected)
-        assert_equal(loaded(torch.stack([x, x])[1].flip(3).flip(3)), expected)
+        expected = convolutions(x)
+        assert_equal(convolutions(x.to(memory_format=torch.channels_last)), expected)
+        assert_equal(convolutions(torch.stack([x, x])[1].flip(3).flip(3)), expected)
 
 
-def test_several_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_sizes(files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, (x,) = made("convolutions")
     sizes = [(2, 3, 16, 16), (1, 3, 24, 8)]
     saved(model, (x,), tmp_path / "fast.rlopt", other_inputs=[torch.randn(size) for size in sizes])
@@ -368,23 +372,30 @@ def test_several_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for size in sizes:
         loaded(torch.randn(size))
     assert tried == [graph.arguments for graph in loaded._graphs[1:]]  # the others are not asked again
-    saved(model, (x,), tmp_path / "one.rlopt")
-    # Weights are stored once.
-    one, three = ((tmp_path / name).stat().st_size for name in ("one.rlopt", "fast.rlopt"))
-    assert three < 2 * one
+    one, three = (path.stat().st_size for path in (files["convolutions"], tmp_path / "fast.rlopt"))
+    assert three < 2 * one, "weights are stored once"
 
 
-def test_gradients_and_autocast_are_refused(tmp_path: Path) -> None:
-    model, (x,) = made("convolutions")
-    saved(model, (x,), tmp_path / "fast.rlopt")
-    loaded = load(tmp_path / "fast.rlopt")
+def test_gradients_and_autocast_are_refused(convolutions: SavedModel) -> None:
+    _, (x,) = made("convolutions")
     x.requires_grad_()
     with pytest.raises(UnsupportedError, match="records no gradients"):
-        loaded(x)
+        convolutions(x)
     with torch.no_grad():
-        loaded(x)
+        convolutions(x)
         with torch.autocast("cpu"), pytest.raises(UnsupportedError, match="autocast"):
-            loaded(x)
+            convolutions(x)
+
+
+class Around(nn.Module):
+    """What calls a loaded model."""
+
+    def __init__(self, part: nn.Module, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.part, self.function = part, function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(self.part, x)
 
 
 def _with_tangent(loaded: SavedModel, x: torch.Tensor) -> Any:
@@ -421,29 +432,15 @@ def test_who_sees_no_kernels_is_refused(
     call: Callable[[Any, torch.Tensor], Any], message: str, convolutions: SavedModel
 ) -> None:
     _, (x,) = made("convolutions")
-
-    class Whole(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.part = convolutions
-
-        def forward(self, x: torch.Tensor) -> Any:
-            return self.part(x)
-
     with pytest.raises(UnsupportedError, match=message):
-        call(Whole(), x)
+        call(Around(convolutions, lambda part, x: part(x)), x)
 
 
 def test_a_loaded_model_within_a_compiled_one(convolutions: SavedModel) -> None:
     model, (x,) = made("convolutions")
 
-    class Whole(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.part = convolutions
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.relu(self.part(x + 1)["image"] - 1)
+    def surrounded(part: SavedModel, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(part(x + 1)["image"] - 1)
 
     seen: list[str] = []
 
@@ -453,8 +450,8 @@ def test_a_loaded_model_within_a_compiled_one(convolutions: SavedModel) -> None:
 
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("error")
-        found = torch.compile(Whole(), backend=backend)(x)
-        torch.testing.assert_close(found, torch.relu(model(x + 1)["image"] - 1), rtol=1e-4, atol=1e-4)
+        found = torch.compile(Around(convolutions, surrounded), backend=backend)(x)
+        torch.testing.assert_close(found, surrounded(model, x), rtol=1e-4, atol=1e-4)
     assert len(seen) == 3  # what surrounds the loaded model
 
 

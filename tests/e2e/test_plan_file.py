@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.e2e.models import STRICT, Branches, ConvNorm, assert_same, build
+from tests.e2e.models import QUICK, STRICT, Branches, ConvNorm, assert_same, build
 from torchrlopt import _C, apply_plan, load_plan, optimise, optimise_onnx
 from torchrlopt.errors import OptionsError, SearchError, VerificationError
 from torchrlopt.plan import planning
@@ -25,10 +25,14 @@ X = torch.linspace(-1, 1, 80).reshape(5, 16)
 STRICT_GREEDY = {**STRICT, "searcher": "greedy"}
 
 
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return optimise(build(Branches), X, **QUICK).report
+
+
 @pytest.fixture
-def saved(tmp_path: Path) -> tuple[Report, Path]:
+def saved(report: Report, tmp_path: Path) -> tuple[Report, Path]:
     path = tmp_path / "plan.json"
-    report = optimise(build(Branches), X, **STRICT_GREEDY).report
     report.plan.save(path)
     return report, path
 

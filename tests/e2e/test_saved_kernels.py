@@ -12,7 +12,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import torchrlopt
-from tests.e2e.models import STRICT, Branches, ConvNorm, build
+from tests.e2e.models import QUICK, Branches, ConvNorm, build
 from torchrlopt.api import loaded
 from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.eager.kernels import indirect
@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.skipif(not indirect.kernels(torch.float32), reason="no kernels for this processor"),
 ]
 
-GREEDY = {**STRICT, "searcher": "greedy"}
 X = torch.randn(2, 3, 9, 9, generator=torch.Generator().manual_seed(0))
 
 
@@ -38,12 +37,13 @@ class Convolutions(nn.Module):
         return self.last(self.parts(x).mean((2, 3)))
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    fast = torchrlopt.optimise(build(Convolutions), X, **GREEDY)
-    report = torchrlopt.save(fast, tmp_path / "fast.pt2")
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    saved = tmp_path_factory.mktemp("convolutions") / "fast.pt2"
+    fast = torchrlopt.optimise(build(Convolutions), X, **QUICK)
+    report = torchrlopt.save(fast, saved)
     assert report.step_counts() == fast.report.step_counts() != {}
-    return tmp_path / "fast.pt2"
+    return saved
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_what_is_differentiated_or_compiled_runs_plain(path: Path, runs: list[in
 
 @pytest.mark.parametrize("numerics", ["real", "strict"])
 def test_the_kernels_are_those_of_the_live_model(numerics: str, tmp_path: Path) -> None:
-    fast = torchrlopt.optimise(build(Convolutions), X, **GREEDY, numerics=numerics)
+    fast = torchrlopt.optimise(build(Convolutions), X, **QUICK, numerics=numerics)
     torchrlopt.save(fast, tmp_path / "fast.pt2")
     module = torchrlopt.load(tmp_path / "fast.pt2")
     module(X)
@@ -228,7 +228,7 @@ class Sums(nn.Module):
 
 def test_sizes_that_vary_are_compared_once_per_power_of_two(tmp_path: Path, runs: list[int]) -> None:
     x, y = torch.randn(5, 16), torch.randn(5, 40)
-    fast = torchrlopt.optimise(build(Sums), (x, y), **GREEDY)
+    fast = torchrlopt.optimise(build(Sums), (x, y), **QUICK)
     rows = {0: torch.export.Dim("rows", min=2, max=100)}
     torchrlopt.save(fast, tmp_path / "fast.pt2", dynamic_shapes=(rows, rows))
     module: Any = torchrlopt.load(tmp_path / "fast.pt2")
