@@ -6,8 +6,6 @@ import json
 import logging
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -258,15 +256,3 @@ def test_an_operator_that_is_gone_moves_no_other(path: Path) -> None:
     rows = agent.network.encoder.node_input.rows
     assert rows[3] == len(rows)
     assert rows[4] == 4
-
-
-def test_loading_imports_neither_pyg_nor_gymnasium(path: Path) -> None:
-    script = (
-        "import sys; from pathlib import Path; from torchrlopt.agent import checkpoint\n"
-        "from torchrlopt.agent.search import searcher\n"
-        "from torchrlopt.substitutions import load_library\n"
-        "checkpoint.load(Path(sys.argv[1]), load_library())\n"
-        "print([n for n in ('torch_geometric', 'gymnasium', 'tensorboard') if n in sys.modules])"
-    )
-    output = subprocess.check_output([sys.executable, "-c", script, str(path)], text=True)
-    assert output.strip() == "[]"

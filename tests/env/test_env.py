@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from typing import Any
 
@@ -173,8 +171,3 @@ def test_padding_leaves_out_what_does_not_fit() -> None:
 
 def test_outcomes_have_names() -> None:
     assert list(OUTCOMES) == _C.OUTCOME_COLUMNS
-
-
-def test_importing_the_package_does_not_import_gymnasium() -> None:
-    code = "import torchrlopt, torchrlopt.env, sys; assert 'gymnasium' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -89,25 +86,6 @@ def test_the_stub_has_the_parameters_of_the_module(module: ModuleType) -> None:
                 assert parameters(stub) == built_parameters(getattr(built, method)), f"{name}.{method}"
                 compared += 1
     assert compared >= 4
-
-
-PRODUCT = """
-import json, sys
-import torch
-import torchrlopt
-from torchrlopt.api import cli
-model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)).eval()
-x = torch.randn(2, 8)
-with torch.no_grad():
-    y = torchrlopt.optimise(model, (x,))(x)
-    assert torch.allclose(y, model(x), atol=1e-4)
-print(json.dumps(sorted(name for name in sys.modules if name in ("torchrlopt._C", "torchrlopt._tools"))))
-"""
-
-
-def test_the_product_does_not_load_the_tools() -> None:
-    answer = subprocess.run([sys.executable, "-c", PRODUCT], capture_output=True, text=True, check=True)
-    assert json.loads(answer.stdout.splitlines()[-1]) == ["torchrlopt._C"]
 
 
 def test_the_core_holds_nothing_of_the_tools() -> None:

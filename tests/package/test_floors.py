@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
-import sys
 import tomllib
 from itertools import groupby
 from pathlib import Path
@@ -64,17 +62,6 @@ def test_no_versioned_or_catch_all_names() -> None:
     bad = re.compile(r"(_v\d+|^utils?|_utils?|^helpers?|^misc)$")
     names = subprocess.check_output(["git", "ls-files", "*.py", "*.cpp", "*.h", "*.cu"], cwd=ROOT, text=True)
     assert [name for name in names.split() if bad.search(Path(name).stem)] == []
-
-
-def test_import_loads_nothing_heavy() -> None:
-    """Beside torch; how long it takes is measured, not tested."""
-    code = (
-        "import torch, sys, json; import torchrlopt; "
-        "heavy = {'onnx', 'onnx_ir', 'onnxscript', 'onnxruntime', 'openvino', 'rich', 'typer'}; "
-        "heavy |= {'torchrlopt._C', 'torchrlopt._tools'}; "
-        "print(json.dumps(sorted(heavy & set(sys.modules))))"
-    )
-    assert json.loads(subprocess.check_output([sys.executable, "-c", code], text=True)) == []
 
 
 def test_the_sanitizers_name_tests_that_exist() -> None:
