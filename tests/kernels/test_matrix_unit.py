@@ -18,7 +18,7 @@ import torchrlopt
 from tests.kernels.image_cases import rand, weight
 from tests.kernels.kernel_cases import check, threads
 from tests.kernels.test_indirect import ACTIVATIONS
-from tests.kernels.test_winograd import epilogue
+from tests.kernels.test_winograd import epilogue, expect_right
 from torchrlopt import _C
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import indirect
@@ -110,8 +110,7 @@ def test_a_row_does_not_depend_on_the_others() -> None:
 @pytest.mark.parametrize("method", indirect.IN_UNIT)
 @pytest.mark.parametrize("seed", range(20))
 def test_any_convolution(seed: int, method: int) -> None:
-    half = method == indirect.BF16
-    if half and indirect.kernels(torch.bfloat16) is None:
+    if method == indirect.BF16 and indirect.kernels(torch.bfloat16) is None:
         pytest.skip("no bfloat16 in this processor")
     draw = random.Random(seed)
     images, channels, outputs = (
@@ -122,34 +121,9 @@ def test_any_convolution(seed: int, method: int) -> None:
     kernel, stride, dilation, before, behind = (
         (draw.randint(1, most), draw.randint(1, most)) for most in (3, 2, 2, 2, 2)
     )
-    size = [draw.randint(7, 21), draw.randint(7, 21)]
-    whole = rand(images, channels + 5, size[0] + 2, size[1] + 3, seed=seed).contiguous(memory_format=LAST)
-    x = whole[:, 2 : 2 + channels, 1 : 1 + size[0], 2 : 2 + size[1]]
-    w, bias = weight(outputs, channels, *kernel), rand(outputs) if draw.random() < 0.7 else None
-    read = x
-    if half:
-        w, rounded = w.bfloat16(), x.bfloat16()
-        read, x = draw.choice([x, rounded]), rounded
-    padded = F.pad(x.double(), (before[1], behind[1], before[0], behind[0]))
-    wide = None if bias is None else bias.double()
-    expected = F.conv2d(padded, w.double(), wide, stride, 0, dilation)
-    summand = rand(*expected.shape).contiguous(memory_format=LAST) if draw.random() < 0.5 else None
-    activation = draw.choice(list(ACTIVATIONS))
-    expected = ACTIVATIONS[activation](expected if summand is None else expected + summand)
-    given = indirect.Window(outputs, kernel, stride, before, dilation, behind)
-    numbers = given.of_convolution(1, epilogue(activation), method, w.dtype, torch.float32)
-    packed = indirect.pack(w, bias, 1, method)
-    share = 1e-4 if method == indirect.BF16X2 else 4e-6
-    for count in (1, 2, 3):
-        with threads(count):
-            got = indirect.convolve(read, packed, summand, numbers)
-            assert (got - expected).abs().max() < share * max(1.0, expected.abs().max())
-            shape = (images, outputs + 7, *expected.shape[2:])
-            room = torch.full(shape, 5.0).contiguous(memory_format=LAST)
-            indirect.convolve(read, packed, summand, numbers, room, 3)
-            assert torch.equal(room[:, 3 : 3 + outputs], got)
-            assert bool((room[:, :3] == 5.0).all())
-            assert bool((room[:, 3 + outputs :] == 5.0).all())
+    size = draw.randint(7, 21), draw.randint(7, 21)
+    window = indirect.Window(outputs, kernel, stride, before, dilation, behind)
+    expect_right(draw, (images, channels, *size), window, method, 1e-4 if method == indirect.BF16X2 else 4e-6)
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, 3e38, 1e-38, 1e-43])

@@ -45,6 +45,40 @@ def convolve(x: Tensor, w: Tensor, tile: int, bias: Tensor | None = None) -> Ten
     return indirect.convolve(x, indirect.pack(w, bias, 1, tile), None, numbers)
 
 
+def expect_right(
+    draw: random.Random, shape: tuple[int, ...], window: indirect.Window, method: int, tolerance: float
+) -> None:
+    """A convolution with some bias, summand and activation is that in float64, also as a part of an image."""
+    images, channels, height, width = shape
+    # Some channels of a larger image, of which only a part is read.
+    whole = rand(images, channels + 5, height + 2, width + 3, seed=draw.getrandbits(16))
+    x = whole.contiguous(memory_format=LAST)[:, 2 : 2 + channels, 1 : 1 + height, 2 : 2 + width]
+    outputs, before = window.out_channels, window.padding
+    behind = before if window.behind is None else window.behind
+    w, bias = weight(outputs, channels, *window.kernel), rand(outputs) if draw.random() < 0.7 else None
+    read = x
+    if method == indirect.BF16:  # rounded here, or while it is read
+        w, rounded = w.bfloat16(), x.bfloat16()
+        read, x = draw.choice([x, rounded]), rounded
+    padded = F.pad(x.double(), (before[1], behind[1], before[0], behind[0]))
+    wide = None if bias is None else bias.double()
+    expected = F.conv2d(padded, w.double(), wide, window.stride, 0, window.dilation)
+    summand = rand(*expected.shape).contiguous(memory_format=LAST) if draw.random() < 0.5 else None
+    activation = draw.choice(list(ACTIVATIONS))
+    expected = ACTIVATIONS[activation](expected if summand is None else expected + summand)
+    numbers = window.of_convolution(1, epilogue(activation), method, w.dtype, torch.float32)
+    packed = indirect.pack(w, bias, 1, method)
+    for count in (1, 2, 3):
+        with threads(count):
+            got = indirect.convolve(read, packed, summand, numbers)
+            assert (got - expected).abs().max() < tolerance * max(1.0, expected.abs().max())
+            room = torch.full((images, outputs + 7, *expected.shape[2:]), 5.0).contiguous(memory_format=LAST)
+            indirect.convolve(read, packed, summand, numbers, room, 3)
+            assert torch.equal(room[:, 3 : 3 + outputs], got)
+            assert bool((room[:, :3] == 5.0).all())
+            assert bool((room[:, 3 + outputs :] == 5.0).all())
+
+
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize("seed", range(30))
 def test_any_image(seed: int, tile: int) -> None:
@@ -55,28 +89,8 @@ def test_any_image(seed: int, tile: int) -> None:
         draw.choice([8, 15, 33, 64, 130, 200]),
     )
     before, behind = ((draw.randint(0, 2), draw.randint(0, 2)) for _ in range(2))
-    size = [draw.randint(3, 21), draw.randint(3, 21)]
-    # Some channels of a larger image, of which only a part is read.
-    whole = rand(images, channels + 5, size[0] + 2, size[1] + 3, seed=seed).contiguous(memory_format=LAST)
-    x = whole[:, 2 : 2 + channels, 1 : 1 + size[0], 2 : 2 + size[1]]
-    w, bias = weight(outputs, channels, 3, 3), rand(outputs) if draw.random() < 0.7 else None
-    padded = F.pad(x.double(), (before[1], behind[1], before[0], behind[0]))
-    expected = F.conv2d(padded, w.double(), None if bias is None else bias.double())
-    summand = rand(*expected.shape).contiguous(memory_format=LAST) if draw.random() < 0.5 else None
-    activation = draw.choice(list(ACTIVATIONS))
-    expected = ACTIVATIONS[activation](expected if summand is None else expected + summand)
-    numbers = window(outputs, before, behind).of_convolution(1, epilogue(activation), tile)
-    packed = indirect.pack(w, bias, 1, tile)
-    for count in (1, 2, 3):
-        with threads(count):
-            got = indirect.convolve(x, packed, summand, numbers)
-            assert (got - expected).abs().max() < 1e-5 * max(1.0, expected.abs().max())
-            shape = (images, outputs + 7, *expected.shape[2:])
-            room = torch.full(shape, 5.0).contiguous(memory_format=LAST)
-            indirect.convolve(x, packed, summand, numbers, room, 3)
-            assert torch.equal(room[:, 3 : 3 + outputs], got)
-            assert bool((room[:, :3] == 5.0).all())
-            assert bool((room[:, 3 + outputs :] == 5.0).all())
+    size = draw.randint(3, 21), draw.randint(3, 21)
+    expect_right(draw, (images, channels, *size), window(outputs, before, behind), tile, 1e-5)
 
 
 @pytest.mark.parametrize("tile", [2, 4])
