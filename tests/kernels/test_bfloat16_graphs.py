@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,8 +17,6 @@ from tests.kernels.test_bfloat16_kernels import HALF, half, is_rounded_once
 from tests.kernels.test_indirect import ACTIVATIONS
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
-
-ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(
     "bfloat16" not in _C.kernel_dtypes(), reason="needs AVX-512 with products of bfloat16, and no matrix unit"
@@ -132,19 +127,6 @@ def test_autocast() -> None:
         fast = torchrlopt.optimise(model, (x,), executor="eager", searcher="greedy", measure=False)
         assert fast.report.kept == "rewritten"
         torch.testing.assert_close(fast(x), model(x), rtol=3e-2, atol=3e-2)
-
-
-@pytest.mark.parametrize("instructions", ["none", "avx2", "avx512", "amx-in-software"])
-def test_other_instructions(instructions: str) -> None:
-    code = (
-        "import torch; from torchrlopt import _C; from torchrlopt.executors.eager.kernels import indirect;"
-        "print('bfloat16' in _C.kernel_dtypes(), indirect.are_for(torch.ones(1, dtype=torch.bfloat16)))"
-    )
-    environment = {"TORCHRLOPT_INSTRUCTIONS": instructions, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == [str(instructions in ("avx512", "amx-in-software"))] * 2
 
 
 def test_what_there_is_no_kernel_for_is_left_to_others() -> None:

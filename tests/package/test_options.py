@@ -177,15 +177,6 @@ def test_an_unknown_limit_of_instructions_is_refused(value: str) -> None:
     assert repr(value)[1:-1] in done.stdout
 
 
-@pytest.mark.parametrize(
-    "value", nightly_but(["avx2", "none"], ["", "avx512", "avx2", "none", "amx-in-software"])
-)
-def test_limits_of_instructions(value: str) -> None:
-    given = {**os.environ, "TORCHRLOPT_INSTRUCTIONS": value}
-    code = "from torchrlopt.options import Options; Options()"
-    subprocess.run([sys.executable, "-c", code], env=given, check=True, timeout=300)
-
-
 def test_a_group_given_as_its_dataclass_means_what_it_says() -> None:
     search = SearchOptions(numerics="strict", cache=False, beam_width=3)
     options = Options(search=search)
