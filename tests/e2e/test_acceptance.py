@@ -29,13 +29,6 @@ KINDS: list[tuple[type[nn.Module], tuple[int, ...]]] = [(Branches, (5, 16)), (Co
 
 
 @pytest.mark.parametrize(("kind", "shape"), KINDS)
-def test_torch_compile_rewrites(kind: type[nn.Module], shape: tuple[int, ...]) -> None:
-    model = build(kind)
-    assert_same(model, compiled(model), torch.randn(shape))
-    assert was_rewritten()
-
-
-@pytest.mark.parametrize(("kind", "shape"), KINDS)
 def test_three_instances_one_compile(kind: type[nn.Module], shape: tuple[int, ...]) -> None:
     models = [build(kind, seed) for seed in range(3)]
 

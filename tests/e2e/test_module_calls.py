@@ -1,8 +1,7 @@
-"""Calls of an optimised module: the first one, methods of the model, modes of torch, hooks, threads."""
+"""Calls of an optimised module: the first one, methods of the model, modes of torch, hooks."""
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -236,23 +235,3 @@ def test_hooks_of_submodules_fire_once() -> None:
         for number in (2, 4):
             close(fast(X), model(X).detach())
             assert len(seen) == 1 + number
-
-
-def test_threads_call_a_fresh_module_at_once() -> None:
-    model = build(Branches)
-    fast, wanted, failures = optimise(model, **QUICK), model(X).detach(), []
-
-    def work() -> None:
-        try:
-            for _ in range(10):
-                close(fast(X), wanted)
-        except BaseException as error:  # noqa: BLE001 - whatever a thread raises must fail the test
-            failures.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-    assert failures == []
-    assert fast.report.kept == "rewritten"

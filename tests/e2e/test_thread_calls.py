@@ -100,7 +100,7 @@ def subjects() -> list[Subject]:
 
 
 @pytest.mark.usefixtures("fresh_dynamo")
-@pytest.mark.parametrize("while_cold", [False, True])
+@pytest.mark.parametrize("while_cold", nightly_but([True], [False, True]))
 @pytest.mark.parametrize("num_calls", nightly_but([800], [800, 10_000]))
 def test_threads_get_the_results_of_single_calls(num_calls: int, while_cold: bool) -> None:
     found = subjects()

@@ -14,7 +14,7 @@ from tests.e2e.models import QUICK, Branches, ConvNorm
 from tests.e2e.threads import in_threads
 from torchrlopt.compile import backend
 
-NUM_THREADS, NUM_MODELS = 8, 12
+NUM_THREADS, NUM_MODELS = 8, 6
 
 
 class Recurrent(nn.Module):

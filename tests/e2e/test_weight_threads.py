@@ -34,7 +34,7 @@ def optimised(model: nn.Module, x: torch.Tensor, executor: str) -> Any:
     return fast
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", RUNTIMES)  # test_thread_calls.py is about eager
 def test_threads_that_call_one_model_get_equal_results(executor: str) -> None:
     model, generator = build(), torch.Generator().manual_seed(0)
     inputs = [torch.randn(2, 3, 10, 10, generator=generator) for _ in range(NUM_THREADS)]
