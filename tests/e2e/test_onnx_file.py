@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,19 @@ class Activations(nn.Module):
 
 pytestmark = pytest.mark.usefixtures("checked_here")
 
+X = (torch.randn(5, 16),)
+
 
 def exported(model: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> Path:
     """The model in the public exporter's form."""
     torch.onnx.export(model, inputs, str(path), dynamo=True, external_data=False, verbose=False)
     return path
+
+
+@pytest.fixture(scope="module")
+def branches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that no test changes."""
+    return exported(build(Branches), X, tmp_path_factory.mktemp("branches") / "in.onnx")
 
 
 CONVOLUTIONS = """
@@ -118,7 +127,7 @@ def run(path: Path, inputs: tuple[torch.Tensor, ...]) -> list[np.ndarray[Any, An
 
 
 CASES: dict[str, tuple[type[nn.Module], tuple[torch.Tensor, ...]]] = {
-    "branches": (Branches, (torch.randn(5, 16),)),
+    "branches": (Branches, X),
     "conv": (ConvNorm, (torch.randn(2, 3, 9, 9),)),
     "activations": (Activations, (torch.randn(5, 16), torch.randn(2, 3, 9, 9))),
 }
@@ -134,6 +143,9 @@ def test_file_is_rewritten_and_runs_elsewhere(name: str, tmp_path: Path) -> None
     result = onnx.load(tmp_path / "out.onnx")
     onnx.checker.check_model(result, full_check=True)
     assert {node.domain for node in result.graph.node} <= {"", "ai.onnx"}
+    before = onnx.load(source).graph
+    for kind in ("input", "output"):
+        assert [v.name for v in getattr(before, kind)] == [v.name for v in getattr(result.graph, kind)]
     for ours, theirs in zip(run(tmp_path / "out.onnx", inputs), run(source, inputs), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
@@ -269,26 +281,16 @@ def test_what_is_made_of_one_weight_several_times_is_folded_once(tmp_path: Path)
 
 
 def test_an_expression_that_cannot_be_evaluated_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    branches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> bytes:
         raise UnsupportedError("the evaluation failed", got="it was not done after 300 s")
 
     monkeypatch.setattr(fold_file, "run_limited", fail)
-    x = (torch.randn(5, 16),)
-    source = exported(build(Branches), x, tmp_path / "in.onnx")
-    report = optimise_onnx(source, tmp_path / "out.onnx", on_error="raise", measure=False)
+    report = optimise_onnx(branches, tmp_path / "out.onnx", on_error="raise", measure=False)
     assert (report.kept, len(report.notes)) == ("rewritten", 1)
     assert "expressions over weights stay in the file" in report.notes[0]
-    np.testing.assert_allclose(run(tmp_path / "out.onnx", x)[0], run(source, x)[0], rtol=1e-4, atol=1e-5)
-
-
-def test_names_of_inputs_and_outputs_stay(tmp_path: Path) -> None:
-    source = exported(build(Branches), (torch.randn(5, 16),), tmp_path / "in.onnx")
-    optimise_onnx(source, tmp_path / "out.onnx", on_error="raise")
-    before, after = (onnx.load(tmp_path / name).graph for name in ("in.onnx", "out.onnx"))
-    for kind in ("input", "output"):
-        assert [v.name for v in getattr(before, kind)] == [v.name for v in getattr(after, kind)]
+    np.testing.assert_allclose(run(tmp_path / "out.onnx", X)[0], run(branches, X)[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("opset", [13, 23])
@@ -319,72 +321,74 @@ def test_malformed_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.hides_errors
-def test_failing_stage_writes_the_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_stage_writes_the_original(
+    branches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise VerificationError("wrong")
 
-    inputs = (torch.randn(5, 16),)
-    source = exported(build(Branches), inputs, tmp_path / "in.onnx")
     monkeypatch.setattr(rewrite_file, "check_apart", fail)
-    report = optimise_onnx(source, tmp_path / "out.onnx")
+    report = optimise_onnx(branches, tmp_path / "out.onnx")
     assert (report.kept, report.fallback_reason) == ("original", "wrong")
-    np.testing.assert_array_equal(run(tmp_path / "out.onnx", inputs)[0], run(source, inputs)[0])
+    np.testing.assert_array_equal(run(tmp_path / "out.onnx", X)[0], run(branches, X)[0])
     with pytest.raises(VerificationError):
-        optimise_onnx(source, tmp_path / "out.onnx", on_error="raise")
+        optimise_onnx(branches, tmp_path / "out.onnx", on_error="raise")
 
 
-def test_what_cannot_be_done_with_a_file_is_refused_at_once(tmp_path: Path) -> None:
-    source = exported(build(Branches), (torch.randn(5, 16),), tmp_path / "in.onnx")
+def test_what_cannot_be_done_with_a_file_is_refused_at_once(branches: Path, tmp_path: Path) -> None:
     with pytest.raises(OptionsError, match="one executor"):
-        optimise_onnx(source, tmp_path / "out.onnx", executor="auto")
+        optimise_onnx(branches, tmp_path / "out.onnx", executor="auto")
     with pytest.raises(OptionsError, match="no such folder"):
-        optimise_onnx(source, tmp_path / "nowhere" / "out.onnx")
+        optimise_onnx(branches, tmp_path / "nowhere" / "out.onnx")
 
 
 # ---- weights in another file, as the exporter writes them by default
 
 
-def exported_in_two(folder: Path) -> tuple[Path, tuple[torch.Tensor, ...]]:
-    """A model with its weights beside it, and inputs."""
-    folder.mkdir(exist_ok=True)
-    inputs = (torch.randn(5, 16),)
-    path = folder / "model.onnx"
-    torch.onnx.export(build(Branches), inputs, str(path), dynamo=True, verbose=False)
+@pytest.fixture(scope="module")
+def exported_in_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("in_two")
+    torch.onnx.export(build(Branches), X, str(folder / "model.onnx"), dynamo=True, verbose=False)
     assert {each.name for each in folder.iterdir()} == {"model.onnx", "model.onnx.data"}
-    return path, inputs
+    return folder
+
+
+@pytest.fixture
+def in_two(exported_in_two: Path, tmp_path: Path) -> Path:
+    """A copy of a model with its weights beside it."""
+    return Path(shutil.copytree(exported_in_two, tmp_path / "a")) / "model.onnx"
 
 
 @pytest.mark.hides_errors
 @pytest.mark.parametrize("kept", ["rewritten", "original"])
-def test_weights_in_another_file_go_along(kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_in_another_file_go_along(
+    kept: str, in_two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: Any) -> Any:
         raise LoweringError("no converter")
 
-    source, inputs = exported_in_two(tmp_path / "a")
-    (expected,) = run(source, inputs)
+    (expected,) = run(in_two, X)
     target = tmp_path / "b" / "model.onnx"
     target.parent.mkdir()
     (target.parent / "model.onnx.data").write_bytes(b"of another model")
     if kept == "original":
         monkeypatch.setattr(rewrite_file, "make_plan", fail)
-    report = optimise_onnx(source, target, verify=False)
+    report = optimise_onnx(in_two, target, verify=False)
     assert report.kept == kept
-    for path in source.parent.iterdir():
+    for path in in_two.parent.iterdir():
         path.unlink()
-    np.testing.assert_allclose(run(target, inputs)[0], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(run(target, X)[0], expected, rtol=1e-4, atol=1e-5)
     assert (target.parent / "model.onnx.data").read_bytes() == b"of another model"
 
 
-def test_a_file_is_rewritten_in_its_own_place(tmp_path: Path) -> None:
-    path, inputs = exported_in_two(tmp_path / "a")
-    (expected,) = run(path, inputs)
-    assert optimise_onnx(path, path, on_error="raise", measure=False).kept == "rewritten"
-    np.testing.assert_allclose(run(path, inputs)[0], expected, rtol=1e-4, atol=1e-5)
+def test_a_file_is_rewritten_in_its_own_place(in_two: Path) -> None:
+    (expected,) = run(in_two, X)
+    assert optimise_onnx(in_two, in_two, on_error="raise", measure=False).kept == "rewritten"
+    np.testing.assert_allclose(run(in_two, X)[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_result_is_rewritten_again(tmp_path: Path) -> None:
-    source = exported(build(Branches), (torch.randn(5, 16),), tmp_path / "in.onnx")
-    optimise_onnx(source, tmp_path / "one.onnx", on_error="raise", verify=False)
+def test_a_result_is_rewritten_again(branches: Path, tmp_path: Path) -> None:
+    optimise_onnx(branches, tmp_path / "one.onnx", on_error="raise", verify=False)
     report = optimise_onnx(tmp_path / "one.onnx", tmp_path / "two.onnx", on_error="raise", measure=False)
     assert report.kept == "rewritten"
 
