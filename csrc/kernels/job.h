@@ -97,8 +97,9 @@ struct Kernels {
   int64_t unit;          // pixels: a multiple of the tile size of each width
   void (*dense)(const Job&, int thread, int num_threads);
   void (*winograd)(const Job&, int thread, int num_threads);
-  void (*in_unit)(const Job&, int thread, int num_threads);  // null without a matrix unit
-  void (*int8)(const Job&, int thread, int num_threads);     // null without AVX-512; needs VNNI
+  void (*in_unit)(const Job&, int thread, int num_threads);       // null without a matrix unit
+  void (*int8)(const Job&, int thread, int num_threads);          // null without AVX-512; needs VNNI
+  void (*int8_in_unit)(const Job&, int thread, int num_threads);  // null without a matrix unit
   void (*few_channels)(const Job&, int thread, int num_threads);
   int64_t (*few_channels_scratch)(const Convolution&);  // floats per thread
   void (*depthwise)(const Job&, int thread, int num_threads);

@@ -27,12 +27,12 @@ constexpr bool kIsInSoftware = false;
 /// Whether the processor has the matrix unit and Linux lets this process use it: its register state is large,
 /// so a process has to request permission.
 bool may_use_amx() {
-  constexpr unsigned kAmxBf16 = 1U << 22, kTiles = 1U << 24;
+  constexpr unsigned kAmxBf16 = 1U << 22, kTiles = 1U << 24, kAmxInt8 = 1U << 25;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // NOLINT(google-runtime-int)
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-  return (edx & kAmxBf16) != 0 && (edx & kTiles) != 0 &&
-         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  constexpr unsigned kAll = kAmxBf16 | kTiles | kAmxInt8;
+  return (edx & kAll) == kAll && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #endif
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.skipif(
     not indirect.has_int8(torch.float32), reason="no products of 8-bit integers in this processor"
 )
 
+ROOT = Path(__file__).parents[2]
 LAST = torch.channels_last
 DTYPES = [torch.float32, *([torch.bfloat16] if indirect.has_int8(torch.bfloat16) else [])]
 aten = torch.ops.aten
@@ -179,6 +181,35 @@ def test_any_convolution(seed: int, dtype: torch.dtype) -> None:
     for count in (2, 5):
         with threads(count):
             assert torch.equal(convolve(x, w, bias, stride, padding, dilation), got)
+
+
+def results() -> list[Tensor]:
+    """Of sizes around the tiles of a matrix unit: 16 pixels, 16 outputs, 64 channels."""
+    found, draw = [], random.Random(0)
+    for seed in range(40):
+        rows, outside = draw.choice([1, 7, 16, 17, 32, 33, 100]), draw.choice([1, 16, 17, 33, 80, 130])
+        x, w = rand(rows, draw.choice([8, 63, 64, 65, 130, 600]), seed=seed), rand(outside, 600, seed=seed)
+        x = x.relu() if draw.random() < 0.5 else x
+        found.append(linear(x, w[:, : x.shape[1]].contiguous(), rand(outside)))
+        kernel, channels = draw.choice([1, 2, 3]), draw.choice([8, 17, 64, 130])
+        image = rand(2, channels, draw.choice([3, 9]), draw.choice([3, 14, 33]), seed=seed)
+        image = (image.relu() if draw.random() < 0.5 else image).contiguous(memory_format=LAST)
+        steps = draw.choice([1, 2]), draw.choice([1, 3]), 1
+        found.append(convolve(image, weight(outside, channels, kernel, kernel), rand(outside), *steps))
+    return found
+
+
+def test_all_units_have_the_same_results(tmp_path: Path) -> None:
+    code = (
+        "import sys, torch; from tests.kernels.test_int8 import results; torch.save(results(), sys.argv[1])"
+    )
+    expected = results()
+    for limit in ("avx512", "amx-in-software"):
+        environ = {**os.environ, "TORCHRLOPT_INSTRUCTIONS": limit}
+        file = tmp_path / limit
+        subprocess.run([sys.executable, "-c", code, str(file)], cwd=ROOT, env=environ, check=True)
+        for got, other in zip(torch.load(file), expected, strict=True):
+            assert torch.equal(got, other)
 
 
 @pytest.mark.parametrize("size", [(0, 5), (5, 0), (2, 9), (9, 2)])

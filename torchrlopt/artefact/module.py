@@ -21,7 +21,7 @@ from torchrlopt.torch_private.modes import is_dispatched, is_traced, is_transfor
 
 logger = logging.getLogger("torchrlopt")
 
-PACKING = 2
+PACKING = 3
 """The layouts of packed weights and the numbers of kernels: bump it when they change within a version."""
 
 

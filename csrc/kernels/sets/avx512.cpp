@@ -33,6 +33,7 @@ constexpr int64_t kWidestPanel = 4;
 #if RLOPT_HAS_AMX
 #include "kernels/amx.inc"
 #include "kernels/matrix_unit.inc"
+#include "kernels/int8_unit.inc"
 #endif
 // clang-format on
 }  // namespace avx512
@@ -44,11 +45,12 @@ namespace rlopt::kernels {
 constinit const Kernels kAvx512 =
     avx512::table_of("avx512", avx512::recurrent, avx512::attention, avx512::int8_convolution);
 #if RLOPT_HAS_AMX
-constinit const Kernels kAmx = avx512::table_of("amx", avx512::recurrent, avx512::attention,
-                                                avx512::int8_convolution, avx512::convolution_in_unit);
+constinit const Kernels kAmx =
+    avx512::table_of("amx", avx512::recurrent, avx512::attention, avx512::int8_convolution,
+                     avx512::convolution_in_unit, avx512::int8_in<avx512::Int8InUnit>);
 constinit const Kernels kAmxInSoftware =
     avx512::table_of("amx-in-software", avx512::recurrent, avx512::attention, avx512::int8_convolution,
-                     avx512::convolution_in_software);
+                     avx512::convolution_in_software, avx512::int8_in<avx512::Int8InSoftware>);
 #endif
 
 }  // namespace rlopt::kernels

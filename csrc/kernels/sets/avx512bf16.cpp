@@ -38,6 +38,7 @@ constexpr int64_t kWidestPanel = 4;
 #include "kernels/table.inc"
 #if RLOPT_HAS_AMX
 #include "kernels/matrix_unit.inc"
+#include "kernels/int8_unit.inc"
 #endif
 // clang-format on
 }  // namespace avx512bf16
@@ -76,11 +77,12 @@ constinit const Kernels kAvx512Bf16Of8 = of_few(kOf16);
 #if RLOPT_HAS_AMX
 namespace {
 
-template <class Unit>
+template <class Unit, class Int8Unit>
 constexpr Kernels in_unit(const char* name, decltype(Kernels::in_unit) convolution) {
   Kernels made = kOf16;
   made.name = name;
   made.in_unit = convolution;
+  made.int8_in_unit = avx512bf16::int8_in<Int8Unit>;
   made.few_channels = avx512bf16::few_channels_with<Unit>;
   made.attention = avx512bf16::attention_with<Unit>;
   return made;
@@ -88,9 +90,11 @@ constexpr Kernels in_unit(const char* name, decltype(Kernels::in_unit) convoluti
 
 }  // namespace
 
-constinit const Kernels kAmxBf16 = in_unit<avx512bf16::UnitProducts>("amx", avx512bf16::convolution_in_unit);
+constinit const Kernels kAmxBf16 =
+    in_unit<avx512bf16::UnitProducts, avx512bf16::Int8InUnit>("amx", avx512bf16::convolution_in_unit);
 constinit const Kernels kAmxBf16InSoftware =
-    in_unit<avx512bf16::SoftwareProducts>("amx-in-software", avx512bf16::convolution_in_software);
+    in_unit<avx512bf16::SoftwareProducts, avx512bf16::Int8InSoftware>("amx-in-software",
+                                                                      avx512bf16::convolution_in_software);
 #endif
 
 }  // namespace rlopt::kernels

@@ -63,6 +63,19 @@ inline void compute(Case& given, const Work& work, Operands operands) {
   }
 }
 
+/// Fails unless the matrix unit's 8-bit integers have led to the results of the vector unit's.
+inline void compare_units(Case& given, Work work, const Operands& operands, const Tensor& out) {
+  const Kernels& ours = *kernels::kernels(work.given.element);
+  if (ours.int8_in_unit == nullptr || work.kernel != ours.int8_in_unit) return;
+  std::vector<double> found;
+  for (int64_t i = 0; i < span_of(out.shape); ++i) found.push_back(out.at(i));
+  work.kernel = ours.int8;
+  compute(given, work, operands);
+  for (int64_t i = 0; i < span_of(out.shape); ++i)
+    if (const double before = found[static_cast<size_t>(i)]; out.at(i) != before && !std::isnan(before))
+      fail("the matrix unit has another result" + text_of("at", {i}));
+}
+
 /// What rounding to bfloat16 may lose.
 constexpr double kLostByHalf = 1.0 / 256;
 

@@ -41,8 +41,11 @@ inline void convolution(Case& given, Geometry geometry, bool may_lie_anyhow) {
     if (!call) fail("an image as the result is no summand");
   }
   const Room room(draw, *call);
-  compute(given, convolution_work(call->given, given.num_threads),
-          {in.memory.data(), packed.floats(), has_summand ? summand->memory.data() : nullptr, room.begin()});
+  const Work work = convolution_work(call->given, given.num_threads);
+  const Operands operands{in.memory.data(), packed.floats(), has_summand ? summand->memory.data() : nullptr,
+                          room.begin()};
+  compute(given, work, operands);
+  compare_units(given, work, operands, room.whole);
   // Tiles may lose so much of the terms that lie under them, sums what float32 loses of their own.
   double share = has_tiles(geometry.method) ? 1e-3 : 1e-5;
   if (read != given.element) share = kLostByHalf;
@@ -155,8 +158,10 @@ inline void product(Case& given) {
   const Memory packed(packed_size(layout) * sizeof(float), draw.once_in(2));
   pack(weight.floats(), bias.floats(), layout, given.num_threads, packed.floats());
   const Tensor out = empty(draw, call->result);
-  compute(given, convolution_work(call->given, given.num_threads),
-          {in.memory.data(), packed.floats(), nullptr, out.memory.data()});
+  const Work work = convolution_work(call->given, given.num_threads);
+  const Operands operands{in.memory.data(), packed.floats(), nullptr, out.memory.data()};
+  compute(given, work, operands);
+  compare_units(given, work, operands, out);
   const double lost = quantised(method, in, inputs);
   for (int64_t n = 0; n < shape.sizes[0]; ++n)
     for (int64_t row = 0; row < shape.sizes[1]; ++row)
