@@ -29,6 +29,7 @@ from torchrlopt.compile.contestant import Contestant
 from torchrlopt.compile.early_calls import checked_by_calls
 from torchrlopt.compile.explained import calls_of, environment_of, measure_parts
 from torchrlopt.compile.fallback import keep_original, warn_of, warn_without_gain
+from torchrlopt.compile.free_memory import return_free_memory
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.compile.own_weights import are_fixed
 from torchrlopt.compile.release import release, weights_facts
@@ -179,7 +180,10 @@ def compile_graph(
             chosen = _checked_by_calls(gm.forward, run, this)
         else:
             chosen = _by_size(gm, example_inputs, run, this)
+    has_built = this.found is not None
     this.found = this.compiled = this.traced = None  # AOTAutograd may keep us alive, but not unused builds
+    if has_built:
+        return_free_memory()
     return chosen
 
 
