@@ -157,8 +157,8 @@ def names() -> tuple[str, ...]:
 
 
 def choices() -> tuple[str, ...]:
-    """The values of `Options.executor`: the names, and "default" and "auto", which choose one."""
-    return ("default", *names(), "auto")
+    """The values of `Options.executor`: the names, and those that choose one."""
+    return ("default", *names(), "auto", "by_calls")
 
 
 def row_of(name: str) -> ExecutorRow | None:

@@ -32,8 +32,8 @@ MODES: dict[str | None, dict[str, Any]] = {
     None: {},
     "default": {},
     "reduce-overhead": {"cuda_graphs": True},
-    "max-autotune": {"executor": "auto", "cuda_graphs": True},
-    "max-autotune-no-cudagraphs": {"executor": "auto"},
+    "max-autotune": {"executor": "by_calls", "cuda_graphs": True},
+    "max-autotune-no-cudagraphs": {"executor": "by_calls"},
 }
 """The options that torch.compile's modes imply; an option that is given overrides its mode."""
 
@@ -294,7 +294,13 @@ class Options(_Common):
     "auto" plans for each available executor, times all of them on the example inputs and keeps the fastest.
     "default" is eager PyTorch on the CPU, except that ONNX Runtime or OpenVINO is tried first if it is
     installed and predicted to win clearly (many small operators). On CUDA, "default" is TensorRT if it is
-    installed and supports the graph, else eager. Files are planned for eager."""
+    installed and supports the graph, else eager. Files are planned for eager. "by_calls" begins like
+    "default", builds what "auto" would time in the background, and lets the program's calls choose; where
+    they cannot, it is the same as "auto"."""
+
+    deterministic: bool = False
+    """Decide in the first call which code runs later calls of that kind; no timing of later calls changes it.
+    Also if `torch.are_deterministic_algorithms_enabled()`."""
 
     plan: str | None = None
     """Path of a file written by `report.plan.save`: its steps are applied without a search. With
@@ -348,11 +354,11 @@ class Options(_Common):
         object.__setattr__(self, "exclude", tuple(sorted(set(names))))
         super().__post_init__()
         _check_instructions()
-        if self.executor == "auto" and not self.timing.measure:
+        if self.tries_all and not self.timing.measure:
             raise OptionsError(
                 "the executor is chosen by measurement",
                 expected="measure=True",
-                got="executor='auto', measure=False",
+                got=f"executor={self.executor!r}, measure=False",
             )
         if self.precision.max_error is not None and self.numerics == "strict":
             raise OptionsError(
@@ -360,13 +366,18 @@ class Options(_Common):
                 expected="numerics='real'",
                 got=f"numerics='strict', max_error={self.precision.max_error!r}",
             )
-        if self.executor == "auto" and self.plan is not None:
+        if self.tries_all and self.plan is not None:
             raise OptionsError(
                 "a plan that is given was made for one executor",
                 expected="that one, or the name of another",
-                got="executor='auto'",
+                got=f"executor={self.executor!r}",
                 todo="leave executor out: the plan names it",
             )
+
+    @property
+    def tries_all(self) -> bool:
+        """Whether all executors are tried."""
+        return self.executor in ("auto", "by_calls")
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Options:
@@ -392,6 +403,7 @@ class OptionsDict(TypedDict, total=False):
     exclude: Collection[str]
     verify: bool
     while_compiling: WhileCompiling
+    deterministic: bool
     mode: str | None
     numerics: Numerics
     on_error: OnError

@@ -25,7 +25,7 @@ from torchrlopt.options import Options
 from torchrlopt.report import Report
 
 _SLOTS = ("_torchrlopt_runner", "_torchrlopt_forward")
-_OURS = ("report", "reports")
+_OURS = ("report", "reports", "wait")
 
 
 class _Forward:
@@ -63,10 +63,12 @@ class Optimised(torch.nn.Module):
     Attributes:
         report: what happened, over all graphs compiled so far.
         reports: one report per compiled graph, oldest first.
+        wait: `report.wait`.
     """
 
     report: Report
     reports: list[Report]
+    wait: Callable[[float | None], bool]
     _torchrlopt_runner: Runner
     _torchrlopt_forward: Callable[..., Any]
 

@@ -37,6 +37,8 @@ from torchrlopt.torch_private.modes import is_traced, is_traced_by_compiler
 from torchrlopt.torch_private.modules import is_training
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from torchrlopt.api.model_state import ModelState
     from torchrlopt.api.trial import Trial
     from torchrlopt.judge.policy import Policy
@@ -162,12 +164,16 @@ class Runner:
             return merged
         return dataclasses.replace(merged, notes=(*merged.notes, _AT_LIMIT.format(self._num_codes)))
 
+    def wait(self, timeout: float | None = None) -> bool:
+        """See `Report.wait`."""
+        return self.report.wait(timeout)
+
     def describe(self) -> str:
         """Return what calls run, in a few words."""
         if self._is_fresh:
             return "optimised in its first call"
         report = self.report
-        return f"optimised, {report.executor}" if report.kept == "rewritten" else "the original runs"
+        return f"optimised, {report.runs_in}" if report.kept == "rewritten" else "the original runs"
 
     def _report(self, status: Status, num_graphs: int = 1) -> Report:
         """Report on a call that was never compiled."""
@@ -214,7 +220,7 @@ class Runner:
 
     def _has_gained(self) -> bool:
         """Whether any graph that was compiled so far runs rewritten; False if Dynamo found none."""
-        return any(report.kept == "rewritten" for report in self.reports)
+        return any(report.status.is_compiled for report in self.reports)
 
     def _is_in_vain(self, num_calls: int) -> bool:
         """Whether a later graph of a call is left alone: all others lost, and one of them is no smaller."""
@@ -313,7 +319,9 @@ class Runner:
 
     def _call_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Make a call that compiles; then time whole calls, if that is safe and decides something."""
-        with self._until_first_graph:
+        from torchrlopt.compile.background import BACKGROUND  # heavy
+
+        with BACKGROUND.waits(), self._until_first_graph:
             self._until_first_graph.enter_context(_for_weights(self.options.lowering.weights))
             outputs = self._compiled(*args, **kwargs)
         self._is_fresh = False
@@ -326,7 +334,13 @@ class Runner:
             self._note_no_gain(args, kwargs)
         elif self.options.timing.measure:
             try:
-                (self._time_whole_call if is_over else self._start_trial)(args, kwargs)
+                settled = [each for report in self.reports for each in report.status.settled]
+                if settled:
+                    self._start_trial_after(settled, _kind(args, kwargs))
+                elif is_over:
+                    self._time_whole_call(args, kwargs)
+                elif not self.options.deterministic:
+                    self._start_trial(args, kwargs)
             except Exception as error:
                 if self.options.on_error == "raise":
                     raise
@@ -378,6 +392,24 @@ class Runner:
 
         if needs_trial(self.reports, self._policy):
             self._trial = Trial(_kind(args, kwargs), len(self.reports), self._policy)
+
+    def _start_trial_after(self, settled: Sequence[Future[None]], kind: tuple[Any, ...]) -> None:
+        """Time whole calls once calls have chosen all executors, if that decides something."""
+        living, others, num_reports = weakref.ref(self), iter(settled[1:]), len(self.reports)
+
+        def begin(_: Future[None]) -> None:
+            following, runner = next(others, None), living()
+            if following is not None:
+                following.add_done_callback(begin)
+            elif runner is not None and runner._has_gained():
+                from torchrlopt.api import whole_call  # heavy
+
+                if not whole_call.is_decided_by_graphs(runner.reports[:num_reports], runner._policy):
+                    runner._trial = Trial(kind, num_reports, runner._policy)
+
+        from torchrlopt.api.trial import Trial  # heavy
+
+        settled[0].add_done_callback(begin)
 
     @property
     def _policy(self) -> Policy:
@@ -486,7 +518,7 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
             reports: list[Report] = []
             run = compile_graph(gm, example_inputs, options, reports.append, name)
             runner.reports.extend(reports)
-            if not any(report.kept == "rewritten" for report in reports):
+            if not any(report.status.is_compiled for report in reports):
                 runner._in_vain.append(num_calls)
         differentiable = next((source for source, tensor in read.items() if tensor.requires_grad), None)
         if differentiable is not None:

@@ -53,8 +53,8 @@ class Attempt:
         reason: why the original is kept.
         save: writes the files for `save_dir` again; None if there are none.
         lower: the budget of `run` and its exact form, if it computes partly in lower precision.
-        correct: stores another timing in place of the one that an earlier process stored; None if the timing
-            is this process's own.
+        correct: stores another timing in place of the one that an earlier process stored, or of none; None if
+            the timing is this process's own.
         rejected: the rewritten graph if it is not faster, and `measure_parts` asks what its parts are worth.
     """
 
@@ -72,6 +72,11 @@ class Attempt:
     def name(self) -> str:
         """The executor."""
         return self.options.executor
+
+    @property
+    def unbuilt(self) -> Attempt:
+        """The same without the built graphs, which hold packed weights."""
+        return dataclasses.replace(self, run=None, rejected=None)
 
 
 Try = Callable[[Options, Journal], Attempt]
@@ -160,11 +165,11 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
                 seen = contestant.check.seen if options.verify else None
                 timing = against(policy, seen=seen).timing
         journal.add_timing(timing)
-    correct = None
-    if timing is not None and timing is planned.timing:
-        correct = functools.partial(_correct, planned, policy)
-    is_known = planned.is_stored and verified is planned.verified and timing is planned.timing
-    dataclasses.replace(planned, verified=verified, timing=timing, is_stored=is_known).remember(policy)
+    is_old = timing is planned.timing
+    is_known = planned.is_stored and verified is planned.verified and is_old
+    planned = dataclasses.replace(planned, verified=verified, timing=timing, is_stored=is_known)
+    planned.remember(policy)
+    correct = functools.partial(_correct, planned, policy) if is_old else None
     if options.precision.max_error is not None:
         lower = _in_lower_precision(contestant, planned, lowered, options, journal, timing)
         if lower is not None:
@@ -177,9 +182,7 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
         rejected = lowered if options.timing.measure_parts else None
         return Attempt(options, journal, None, timing, not_faster(timing, policy), save, rejected=rejected)
     timed = timing if options.timing.measure else None
-    return Attempt(
-        options, journal, lowered, timed, save=save, correct=correct if timed is not None else None
-    )
+    return Attempt(options, journal, lowered, timed, save=save, correct=correct)
 
 
 def _in_lower_precision(

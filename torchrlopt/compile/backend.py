@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -22,8 +22,10 @@ from torchrlopt.capture.job import Job, capture_traced, read_captured
 from torchrlopt.capture.trace import Traced, trace
 from torchrlopt.compile.artefacts import log_report
 from torchrlopt.compile.attempt import Attempt, attempt, folder_of, not_faster
+from torchrlopt.compile.background import BACKGROUND
+from torchrlopt.compile.by_calls import ByCalls, refusal, with_own_inputs
 from torchrlopt.compile.by_size import BySize
-from torchrlopt.compile.choice import choose
+from torchrlopt.compile.choice import Rest, choose, choose_at_first
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.contestant import Contestant
 from torchrlopt.compile.early_calls import checked_by_calls
@@ -36,6 +38,7 @@ from torchrlopt.compile.release import release, weights_facts
 from torchrlopt.compile.repro_folder import repro_of
 from torchrlopt.executors import registry
 from torchrlopt.executors.lowering.lazy_code import forward_of
+from torchrlopt.executors.registry import Lowered
 from torchrlopt.judge import faster
 from torchrlopt.judge.policy import Policy
 from torchrlopt.loading import take_ms
@@ -125,11 +128,12 @@ class _Compilation:
 
     def keep_original(self, reason: str) -> None:
         """Keep the original because of a verdict, which is not a failure."""
-        if self.options.executor != "auto" and self.found is not None and not self.report().choices:
+        if not self.options.tries_all and self.found is not None and not self.report().choices:
             reason += _TRY_OTHERS
         self.status.keep_original(reason)
 
 
+@BACKGROUND.waits()
 def compile_graph(
     gm: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -175,7 +179,7 @@ def compile_graph(
     log_report(report)
     record(report)
     chosen = gm.forward
-    if run is not None and this.status.kept == "rewritten":
+    if run is not None and this.status.is_compiled:
         if _is_to_be_checked(this, example_inputs, model):
             chosen = _checked_by_calls(gm.forward, run, this)
         else:
@@ -215,6 +219,8 @@ def _is_to_be_checked(this: _Compilation, example_inputs: Sequence[Any], model: 
     found, lowering, policy = this.found, this.options.lowering, Policy.of(this.options.timing)
     if found is None or found.correct is None or found.timing is None or lowering.release_weights:
         return False
+    if this.status.candidates or this.options.deterministic or torch.are_deterministic_algorithms_enabled():
+        return False
     if any(isinstance(each, torch.SymInt) for each in example_inputs):
         return False
     saved_ms = found.timing.before_ms - found.timing.after_ms
@@ -247,7 +253,7 @@ def _remember(this: _Compilation, report: Report) -> None:
     """Keep the graph in this process's memory if it can be shared."""
     if this.known is not None or not this.key:
         return
-    if report.kept == "rewritten":
+    if report.status.is_compiled:
         assert this.compiled is not None, "it runs"
         MEMORY.keep(this.key, this.compiled, report)
     elif this.found is not None:
@@ -305,7 +311,7 @@ def _compiled(
         run = trace(gm, example_inputs, answer, this.keep_original)
     finally:
         this.journal.add_ms("trace", (time.perf_counter() - start) * 1e3 - this.answer_ms)
-    if this.status.kept == "rewritten" and this.options.timing.measure:
+    if this.status.kept == "rewritten" and this.options.timing.measure and not this.status.candidates:
         _time_as_called(original, run, this)
     return run
 
@@ -363,22 +369,43 @@ def _answer(
         this.compiled, this.known = known
         this.status = this.known.status
         return this.compiled
-    this.found = found = _rewrite(original, traced, options, this.journal)
-    this.journal = found.journal
-    if found.run is None:
+    reason = refusal(options, traced) if options.executor == "by_calls" else None
+    if reason is not None:
+        options = dataclasses.replace(options, executor="auto")
+        this.status.by_calls = f"off: {reason}"
+    found, rest = _rewrite(original, traced, options, this.journal)
+    this.found, this.journal = found, found.journal
+    if found.run is None and rest is None:
         this.keep_original(found.reason or "")
         return None
-    status = this.status = Status("rewritten", weight_sets=1, checked_sets=int(options.verify))
-    this.journal.add(**weights_facts(traced.inputs, traced.static, found.run))
-    this.journal.add(calls=calls_of(found.run))
+    status = this.status = Status(by_calls=this.status.by_calls)
+    if options.executor == "by_calls" and rest is None:
+        status.by_calls = "an earlier process has chosen"
+    if found.run is None:
+        status.kept, status.fallback_reason = "undecided", found.reason
+    else:
+        status.kept, status.weight_sets, status.checked_sets = "rewritten", 1, int(options.verify)
+        this.journal.add(**weights_facts(traced.inputs, traced.static, found.run))
+        this.journal.add(calls=calls_of(found.run))
     aten, static, report = traced.aten, traced.static, this.journal.report()  # not the inputs of this call
+
+    original_run = cast("Lowered", aten.forward)  # which evaluates nothing
 
     def note(error: Exception, args: Sequence[Any]) -> None:
         status.repro = repro_of(aten, args, static, options, report, error)
 
     this.compiled = Compiled(
-        found.run, aten, status, options.on_error, options.verify, note, traced.num_added, found.lower
+        found.run or original_run,
+        aten,
+        status,
+        options.on_error,
+        options.verify,
+        note,
+        traced.num_added,
+        found.lower,
     )
+    if rest is not None:
+        ByCalls(found, rest, this.compiled, original_run).begin()
     return this.compiled
 
 
@@ -393,8 +420,16 @@ def _is_shared(options: Options) -> bool:
     return is_shared and not options.exclude
 
 
-def _rewrite(original: Callable[..., Any], traced: Traced, options: Options, journal: Journal) -> Attempt:
-    """Run the stages up to the choice of the executor, then an attempt with each promising one."""
+def _rewrite(
+    original: Callable[..., Any], traced: Traced, options: Options, journal: Journal
+) -> tuple[Attempt, Rest | None]:
+    """Run the stages up to the choice of the executor, then an attempt with each promising one.
+
+    Returns:
+        The best attempt, and what calls may replace it with.
+    """
+    if options.executor == "by_calls":
+        traced = with_own_inputs(traced)
     with journal.phase("capture"):
         captured = capture_traced(traced, options.exclude)
         journal.add(opaque=captured.opaque)
@@ -404,12 +439,16 @@ def _rewrite(original: Callable[..., Any], traced: Traced, options: Options, jou
         job = Job(traced, captured, read_captured(captured))
     original = _takes_lifted(original, traced.num_lifted)
     contestant = Contestant(job, original, traced.own_inputs, options.search.seed)
-    found = choose(functools.partial(attempt, contestant), contestant, options, journal)
+    attempts, rest = functools.partial(attempt, contestant), None
+    if options.executor == "by_calls":
+        found, rest = choose_at_first(attempts, contestant, options, journal)
+        return found, None if found.timing is None else rest
+    found = choose(attempts, contestant, options, journal)
     built = found.rejected if found.run is None else found.run
     if options.timing.measure_parts and built is not None:
         with found.journal.phase("measure parts"):
             measure_parts(contestant, found, built)
-    return dataclasses.replace(found, rejected=None)
+    return dataclasses.replace(found, rejected=None), None
 
 
 def _takes_lifted(original: Callable[..., Any], num_lifted: int) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ from torchrlopt.compile.progress import progress
 from torchrlopt.executor_table import BASELINE
 from torchrlopt.executors import registry
 from torchrlopt.judge import stored
-from torchrlopt.judge.faster import Race
+from torchrlopt.judge.faster import Duel, Race
 from torchrlopt.judge.policy import Policy
 from torchrlopt.judge.timing import measure
 from torchrlopt.machine import device
@@ -86,14 +87,85 @@ def choose(attempt: Try, contestant: Contestant, options: Options, journal: Jour
     duel = functools.partial(
         measure, inputs=contestant.inputs, limit_ms=policy.limit_ms, min_gain=0.0, settle=True
     )
-    race: Race[Attempt] = Race(duel, policy, lambda timing: timing.gain > 0)
-    key = key_of(single, subject.graph_hash, subject.content, where)
-    ratio = functools.partial(price_ratio, subject.program.graph, subject.sizes)
-    found = fastest(Contest(attempt, race, single, journal, ratio), variants, key if options.cache else None)
+    contest = contest_of(attempt, contestant, single, journal, policy, duel)
+    found = fastest(contest, variants, _key(single, contestant))
     is_searched = found.run is not None and found.options.search.searcher != "none"
     if options.timing.measure_plans > 1 and is_searched and found.options.timing.measure_plans == 1:
-        return _with_measured_plans(attempt, race, options, journal, found)
+        return _with_measured_plans(attempt, contest.race, options, journal, found)
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Rest:
+    """What calls may replace the attempt of the first call with.
+
+    Attributes:
+        contest: without that attempt.
+        variants: to build.
+        key: of the choice in the plan store; None not to write it.
+    """
+
+    contest: Contest
+    variants: Sequence[Options]
+    key: str | None
+
+
+def choose_at_first(
+    attempt: Try, contestant: Contestant, options: Options, journal: Journal
+) -> tuple[Attempt, Rest | None]:
+    """Return the attempt that an earlier process has chosen, or that of `executor="default"` and the rest.
+
+    Args:
+        attempt: makes an attempt.
+        contestant: the graph.
+        options: the user's, with `executor="by_calls"`.
+        journal: as for `choose`.
+
+    Raises:
+        RlOptError: every executor failed.
+    """
+    auto = dataclasses.replace(options, executor="auto")  # the same choice, made in another way
+    variants, key = all_variants(auto, contestant.subject.device), _key(auto, contestant)
+    remembered, has_won = ([], False) if key is None else _remembered(key, variants)
+    if key is not None and remembered:
+        own = journal.fork()
+        try:
+            found = attempt(remembered[0], own)
+        except recoverable_errors(options.on_error) as error:
+            fallback.log_traceback(error)
+        else:
+            if has_won == (found.run is not None):
+                return _correcting(key, found), None
+    found = choose(attempt, contestant, dataclasses.replace(options, executor="default"), journal)
+    tried = {(each.executor, each.searcher) for each in found.journal.report().choices}
+    tried.add((found.options.executor, found.options.search.searcher))
+    rest = [each for each in variants if (each.executor, each.search.searcher) not in tried]
+    return found, Rest(contest_of(attempt, contestant, auto, Journal(), _BY_CALLS, _no_duel), rest, key)
+
+
+_BY_CALLS = Policy(good_enough_speedup=math.inf, near=1.0)
+"""What is left out by the times of calls: nobody is timed again."""
+
+
+def _no_duel(*_: Any) -> Timing:
+    return Timing(1.0, 1.0, 0.0, 0.0, 2)
+
+
+def contest_of(
+    attempt: Try, contestant: Contestant, options: Options, journal: Journal, policy: Policy, duel: Duel
+) -> Contest:
+    """Return a contest that nobody has entered; see `Contest`."""
+    subject = contestant.subject
+    race: Race[Attempt] = Race(duel, policy, lambda timing: timing.gain > 0)
+    ratio = functools.partial(price_ratio, subject.program.graph, subject.sizes)
+    return Contest(attempt, race, options, journal, ratio)
+
+
+def _key(options: Options, contestant: Contestant) -> str | None:
+    """Return the key of the choice in the plan store; None if it is not to be used."""
+    subject = contestant.subject
+    key = key_of(options, subject.graph_hash, subject.content, subject.device)
+    return key if options.cache else None
 
 
 def _is_open(options: Options) -> bool:
@@ -193,6 +265,7 @@ class Contest:
     Attributes:
         race: that they have entered.
         choices: one for each that entered or was left out, in order.
+        attempt: as above.
     """
 
     def __init__(
@@ -200,7 +273,7 @@ class Contest:
     ) -> None:
         self.race = race
         self.choices: list[Choice] = []
-        self._attempt, self._options, self._journal = attempt, options, journal
+        self.attempt, self._options, self._journal = attempt, options, journal
         self._price_ratio = price_ratio
         self._start = time.perf_counter()
         self._attempts: list[Attempt] = []  # without their built graphs
@@ -214,13 +287,13 @@ class Contest:
 
     def enter(self, variant: Options) -> bool:
         """Attempt one; return False if it was left out."""
-        reason = self._left_out_for(variant.executor)
+        reason = self.left_out_for(variant.executor)
         if reason is not None:
             self.choices.append(_left_out(variant, reason))
             return False
         own, begin = self._journal.fork(), time.perf_counter()
         try:
-            found = self._attempt(variant, own)
+            found = self.attempt(variant, own)
         except recoverable_errors(self._options.on_error) as error:
             self._num_failed += 1
             fallback.log_traceback(error)
@@ -232,11 +305,16 @@ class Contest:
         timing = found.timing
         ratio = None if timing is None else timing.after_ms / timing.before_ms
         self.choices.append(Choice(variant.executor, variant.search.searcher, ratio, seconds, found.reason))
-        self._attempts.append(dataclasses.replace(found, run=None, rejected=None))
-        self.race.enter(found)
+        self.note(found)
         return True
 
-    def _left_out_for(self, executor: str) -> str | None:
+    def note(self, found: Attempt) -> None:
+        """Let an attempt enter the race."""
+        self._attempts.append(found.unbuilt)
+        self.race.enter(found)
+
+    def left_out_for(self, executor: str) -> str | None:
+        """Return why an executor cannot win, by the times of those that have entered; None if it may."""
         best, is_late = self.best, time.perf_counter() - self._start > self._options.timing.autotune_s
         # Eager PyTorch is the last resort, and is built in a moment: it is always tried.
         if executor != BASELINE:
@@ -343,10 +421,15 @@ def fastest(contest: Contest, variants: Sequence[Options], key: str | None) -> A
             contest.interrupt((variant, *todo))
     found = contest.end()
     if key is not None and not remembered and is_whole and contest.has_times:
-        _remember(key, found)
-    if key is not None and found.correct is not None:
-        found = dataclasses.replace(found, correct=functools.partial(_correct, key, found.correct))
-    return found
+        remember(key, found)
+    return found if key is None else _correcting(key, found)
+
+
+def _correcting(key: str, found: Attempt) -> Attempt:
+    """Return the attempt; if calls contradict its stored timing, the choice is forgotten, too."""
+    if found.correct is None:
+        return found
+    return dataclasses.replace(found, correct=functools.partial(_correct, key, found.correct))
 
 
 def _correct(key: str, correct: Callable[[Timing], None], timing: Timing) -> None:
@@ -394,7 +477,7 @@ def key_of(options: Options, graph: str, content: str, where: torch.device) -> s
     )
 
 
-def _remember(key: str, found: Attempt) -> None:
+def remember(key: str, found: Attempt) -> None:
     """Store the winner; if the original won, the reported attempt, so that only that is tried again."""
     timing, chosen = found.timing, found.options
     noise = {"spread": 0.0 if timing is None else timing.spread, "is_calm": timing is None or timing.is_calm}

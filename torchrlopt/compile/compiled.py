@@ -227,12 +227,20 @@ class Compiled:
         WARNINGS.warn(error.what, described(error), "computes in float32 from now on")
         self.lowered, self._lower, self._evaluations = exact, None, _evaluations(exact)
 
+    def replace(self, lowered: Lowered | None) -> None:
+        """Run another graph from now on, or the original."""
+        with self._lock:
+            self.lowered = lowered
+            self._evaluations = _evaluations(lowered)
+
     def _note_weights(self, lowered: Lowered, args: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Count the sets of weights; compare the outputs for the second, fourth, eighth and so on.
 
         Within a budget for each: the calls in lower precision were chosen by the first set.
         """
         with self._lock:
+            if self.lowered is not lowered:  # a call that was under way when another took its place
+                return
             new = _evaluations(lowered) - self._evaluations
             self._evaluations += new
             before, now = self.status.weight_sets, self.status.weight_sets + new
@@ -270,6 +278,6 @@ def _versions(args: Sequence[Any]) -> list[int]:
     return [version_of(x) for x in args if isinstance(x, torch.Tensor) and not x.is_inference()]
 
 
-def _evaluations(lowered: Lowered) -> int:
+def _evaluations(lowered: Lowered | None) -> int:
     """How often expressions over weights were evaluated; an executor without any may return a function."""
     return getattr(lowered, "num_evaluations", 0)

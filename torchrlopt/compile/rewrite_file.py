@@ -53,11 +53,11 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options, opset: int | N
     newest = min(NEWEST, onnx.defs.onnx_opset_version())
     if opset is not None and opset not in range(OLDEST, newest + 1):
         raise OptionsError("files of this opset are not written", expected=f"{OLDEST} to {newest}", got=opset)
-    if options.executor == "auto":
+    if options.tries_all:
         raise OptionsError(
             "a file is planned and timed for one executor",
             expected=f"one of {', '.join(executor_table.names())}",
-            got="auto",
+            got=options.executor,
         )
     if options.precision.max_error is not None:
         raise OptionsError(

@@ -23,14 +23,17 @@ class Bandit:
 
     Attributes:
         live: the candidates that may still be the fastest, by number.
-        chances: of each of them to be the fastest, once all have been seen; the best has what the others,
-            each compared with it, leave.
+        chances: of those with enough calls to be the fastest; the best has what the others, each compared
+            with it, leave.
     """
 
     PRIOR, PHASE, PHASE_MS, NOISE = 0.35, 0.15, 2000.0, 0.05
     SAME, CERTAIN, HOPELESS = 0.01, 0.95, 0.01
     """Logarithm of a ratio that does not matter; probabilities for which the choice ends, and below which a
     candidate is left out."""
+    FEW = 2
+    """Calls of a candidate that must count before it is left out or chosen: the first are slower than later
+    ones, and one that was interrupted says nothing."""
 
     def __init__(self, rng: np.random.Generator, count: int = 0) -> None:
         self._mean: NDArray[np.float64] = np.zeros(1)
@@ -63,14 +66,20 @@ class Bandit:
     @property
     def is_over(self) -> bool:
         """Whether the best is so with the probability `CERTAIN`, or is the only one left."""
-        others = [self.chances.get(which, 1.0) for which in self.live if which != self.best]
-        return sum(others) < 1 - self.CERTAIN
+        others = [which for which in self.live if which != self.best]
+        is_seen = not others or self._seen[self.best] >= self.FEW
+        return is_seen and sum(self.chances.get(which, 1.0) for which in others) < 1 - self.CERTAIN
 
     @property
     def best(self) -> int:
         """The candidate with the least expected time."""
         known = [which for which in self.live if self._seen[which]] or self.live
         return min(known, key=lambda which: float(self._mean[1 + which]))
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the logarithm of a call's time."""
+        return math.sqrt(self._noise)
 
     def log_ratio(self, which: int, other: int) -> float:
         """Logarithm of a candidate's expected time over another's, and 0 before the first call."""
@@ -82,9 +91,9 @@ class Bandit:
             return self._waiting
         if self.is_over:
             return self.best
-        unseen = [which for which in self.live if not self._seen[which]]
-        if unseen:
-            return unseen[0]
+        few = [which for which in self.live if self._seen[which] < self.FEW]
+        if few:
+            return few[0]
         at = [1 + which for which in self.live]
         drawn = self._rng.multivariate_normal(self._mean[at], self._cov[np.ix_(at, at)], method="cholesky")
         return self.live[int(np.argmin(drawn))]
@@ -107,7 +116,7 @@ class Bandit:
         is_settled, self._last = which == self._last, which
         if which not in self.live or self.is_over:
             return
-        if not is_settled and self._seen[which] < 3:
+        if not is_settled and self._seen[which] < self.FEW:
             self._waiting = which
             return
         self._waiting, here, log_ms = -1, 1 + which, math.log(ms)
@@ -143,9 +152,10 @@ class Bandit:
         self.live = [
             which
             for which in self.live
-            if which == best or not self._seen[which] or found[which] > self.HOPELESS
+            if which == best or self._seen[which] < self.FEW or found[which] > self.HOPELESS
         ]
-        self.chances = {which: found[which] for which in self.live if which != best and self._seen[which]}
+        others = [which for which in self.live if which != best and self._seen[which] >= self.FEW]
+        self.chances = {which: found[which] for which in others}
         self.chances[best] = max(0.0, 1 - sum(self.chances.values()))
 
     def _chance(self, which: int, best: int) -> float:

@@ -160,7 +160,8 @@ def _read(process: subprocess.Popen[bytes], limits: Limits) -> tuple[bytes, byte
         while waiting.get_map():
             if time.monotonic() > end:
                 raise subprocess.TimeoutExpired(process.args, limits.seconds)
-            for key, _ in waiting.select(max(0.0, end - time.monotonic())):
+            # A thread that is to end notices it between two waits.
+            for key, _ in waiting.select(min(1.0, max(0.0, end - time.monotonic()))):
                 part = os.read(key.fd, 1 << 16)
                 key.data.extend(part)
                 if not part:

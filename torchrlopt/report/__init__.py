@@ -1,7 +1,7 @@
 """Reports on what happened to a graph, and the HTML page that shows them."""
 
 from torchrlopt.report.drawing import Drawing, DrawnStep, Operator, Source
-from torchrlopt.report.executors import Choice, MeasuredPlan, Part
+from torchrlopt.report.executors import OPEN, Candidate, Choice, MeasuredPlan, Part
 from torchrlopt.report.journal import Facts, Journal
 from torchrlopt.report.parts import Calls, Contribution, Environment, Profile, TimedCall
 from torchrlopt.report.precision import Lowered, PrecisionRecord, Rung
@@ -10,7 +10,9 @@ from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup
 
 __all__ = [
+    "OPEN",
     "Calls",
+    "Candidate",
     "Choice",
     "Contribution",
     "Drawing",

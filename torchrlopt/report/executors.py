@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
+
+State = Literal["waiting", "building", "checking", "live", "chosen", "dropped", "failed"]
+
+OPEN: tuple[State, ...] = ("waiting", "building", "checking", "live")
+"""The states of candidates about which nothing has been decided."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +28,35 @@ class Choice:
     ratio: float | None
     seconds: float
     reason: str | None
+
+
+@dataclasses.dataclass
+class Candidate:
+    """One executor among which calls choose, see the option `executor`; it changes while they do.
+
+    Attributes:
+        executor: its name; "original" for the graph as it was.
+        searcher: that made the plan for it; "none" for the original graph in this executor.
+        state: of being built and tried.
+        calls: that it has run and that were timed.
+        median_ms: of these calls, in milliseconds; None without any.
+        chance: to be the fastest, once it has run.
+        reason: why it was dropped, or failed.
+    """
+
+    executor: str
+    searcher: str
+    state: State = "waiting"
+    calls: int = 0
+    median_ms: float | None = None
+    chance: float | None = None
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        ms = "" if self.median_ms is None else f", {self.median_ms:.3f} ms in {self.calls} calls"
+        chance = "" if self.chance is None else f", the fastest by {self.chance:.0%}"
+        reason = "" if self.reason is None else f": {self.reason}"
+        return f"{self.executor}, {self.searcher}: {self.state}{ms}{chance}{reason}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypedDict, Unpack
 
@@ -80,10 +80,14 @@ class Journal:
 
     Args:
         **facts: known from the beginning.
+
+    Attributes:
+        watch: called with the name of each phase that begins.
     """
 
     def __init__(self, **facts: Unpack[Facts]) -> None:
         self._events: list[_Found | _Spent | _Noted] = [_Found(facts)]
+        self.watch: Callable[[str], None] = lambda phase: None
 
     def add(self, **facts: Unpack[Facts]) -> None:
         """Record what a stage has established."""
@@ -105,6 +109,7 @@ class Journal:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Record the block as a phase, even if it raises."""
+        self.watch(name)
         start = time.perf_counter()
         try:
             yield

@@ -12,13 +12,14 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
 from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.report.drawing import Record
-from torchrlopt.report.executors import Choice, MeasuredPlan, Part, describe
+from torchrlopt.report.executors import OPEN, Candidate, Choice, MeasuredPlan, Part, describe
 from torchrlopt.report.parts import PLAN, Calls, Contribution, Environment, Profile, summed
 from torchrlopt.report.precision import PrecisionRecord
 from torchrlopt.report.search import SearchRecord
@@ -26,9 +27,10 @@ from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup, grouped
 from torchrlopt.storage.plan_file import SavedPlan
 from torchrlopt.storage.repro_folder import Repro
 
-Kept = Literal["rewritten", "original", "planned"]
+Kept = Literal["rewritten", "original", "planned", "undecided"]
 
-_PRECEDENCE: tuple[Kept, ...] = ("rewritten", "planned")  # which one describes several graphs
+_UNCHANGED: tuple[Kept, ...] = ("original", "undecided")  # what the original computes
+_PRECEDENCE: tuple[Kept, ...] = ("rewritten", "undecided", "planned")  # which one describes several graphs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +65,8 @@ class Status:
     """State that calls change after compilation. The compiled graph owns it, and all its reports share it.
 
     Attributes:
-        kept: which graph is used; "planned" if `explain` has only made a plan.
+        kept: which graph is used; "planned" if `explain` has only made a plan; "undecided" if the original
+            runs until calls choose.
         fallback_reason: why the original is used although a rewrite was requested; None otherwise.
         weight_sets: sets of weights that the rewritten graph has seen: the first ones, and those after a
             change, if it evaluates expressions over weights.
@@ -72,6 +75,9 @@ class Status:
         precision: how the error budget is used, for each graph; empty without a budget.
         exact_since: why the graph computes in float32 although it was built in lower precision.
         by_size: which graph runs for calls of other sizes than the first, if sizes vary, with both times.
+        by_calls: whether calls choose the executor: "on", or "off" and why; None if that was not asked for.
+        candidates: among which calls choose, or have chosen.
+        settled: done once each graph's choice is over, or nobody is left to make it.
         repro: the reproduction of the failure that led to the original, see `Report.dump_repro`.
     """
 
@@ -83,11 +89,24 @@ class Status:
     precision: tuple[PrecisionRecord, ...] = ()
     exact_since: str | None = None
     by_size: list[str] = dataclasses.field(default_factory=list)
+    by_calls: str | None = None
+    candidates: list[Candidate] = dataclasses.field(default_factory=list)
+    settled: tuple[Future[None], ...] = dataclasses.field(default=(), compare=False, repr=False)
     repro: Repro | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def keep_original(self, reason: str) -> None:
         """Run the original from now on."""
         self.kept, self.fallback_reason = "original", reason
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether calls run what was compiled, be it only to choose."""
+        return self.kept in ("rewritten", "undecided")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are choosing the executor."""
+        return any(each.state in OPEN for each in self.candidates)
 
     def note_sizes(self, num_bits: Iterable[int], timing: Timing, is_faster: bool) -> None:
         """Record which graph runs for sizes of so many bits; a number that is 1 in all calls is no size."""
@@ -246,6 +265,20 @@ class Report:
         """The plans of all graphs, for saving: `report.plan.save(path)`; see `torchrlopt.apply_plan`."""
         return SavedPlan.made_here(self.plans)
 
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until calls have chosen the executor of each graph so far, see the option `executor`.
+
+        Candidates are built meanwhile, but other threads have to make the calls.
+
+        Args:
+            timeout: in seconds; None for no limit.
+
+        Returns:
+            Whether they have; False after the timeout, and in a child that was forked before.
+        """
+        wait(self.status.settled, timeout)
+        return not self.status.is_open
+
     def dump_repro(self, folder: str | Path) -> Path:
         """Write a reproduction of the failure, `python folder/repro.py`, with random weights of these types.
 
@@ -270,18 +303,26 @@ class Report:
         return self.status.repro.write(folder)
 
     @property
+    def runs_in(self) -> str:
+        """The executor of calls now: calls may have chosen another than `executor`."""
+        return (
+            _joined(each.executor for each in self.status.candidates if each.state == "chosen")
+            or self.executor
+        )
+
+    @property
     def speedup(self) -> float:
         """Measured time before over after; 1.0 if the original is kept or nothing was measured."""
-        if self.kept == "original" or not self.measured_before_ms or not self.measured_after_ms:
+        if self.kept in _UNCHANGED or not self.measured_before_ms or not self.measured_after_ms:
             return 1.0
         return self.measured_before_ms / self.measured_after_ms
 
     def to_json(self) -> str:
         """Return the whole report as a JSON object, without the graphs and `repro`."""
-        status = dataclasses.replace(self.status, repro=None)
+        status = dataclasses.replace(self.status, repro=None, settled=())
         fields = dataclasses.asdict(dataclasses.replace(self, status=status, records=()))
         state = fields.pop("status")
-        del fields["records"], state["repro"]
+        del fields["records"], state["repro"], state["settled"]
         return json.dumps(state | fields, indent=2)
 
     def save(self, path: str | Path, title: str = "") -> None:
@@ -319,6 +360,7 @@ class Report:
         state = {
             each.name: fields.pop(each.name) for each in dataclasses.fields(Status) if each.name in fields
         }
+        state["candidates"] = [Candidate(**each) for each in state.get("candidates", ())]
         return cls(status=Status(**state), **fields)
 
     @classmethod
@@ -371,6 +413,9 @@ class Report:
         )
         graphs = f" in {self.num_graphs} graphs" if self.num_graphs > 1 else ""
         rows.append(("executor", self.executor))
+        if self.status.by_calls is not None:
+            rows.append(("  chosen by calls", self.status.by_calls))
+        rows.extend(("  candidate", str(each)) for each in self.status.candidates)
         rows.append(("operators", f"{self.num_nodes_before} -> {self.num_nodes_after}{graphs}"))
         if self.cut:
             rows.append(("cut", f"{self.cut}; what is outside of graphs runs as it was"))
@@ -486,7 +531,7 @@ class Report:
         if self.kept == "planned":
             predicted = f"{self.cost_before_ms:.3f} -> {self.cost_after_ms:.3f} ms predicted"
             return f"a plan, not built: {fewer}, {predicted}"
-        if self.num_graphs == 0 or self.kept == "original":
+        if self.num_graphs == 0 or self.kept in _UNCHANGED:
             return "the original runs" if self.num_graphs else "nothing has been compiled so far"
         if self.measured_before_ms is None or self.measured_after_ms is None:
             return f"{fewer}, not timed"
@@ -538,6 +583,9 @@ def _merged_status(each: Sequence[Status]) -> Status:
         calibration="; ".join(one.calibration for one in each if one.calibration) or None,
         exact_since=next((one.exact_since for one in each if one.exact_since), None),
         by_size=[text for one in each for text in one.by_size],
+        by_calls=_joined(one.by_calls for one in each) or None,
+        candidates=[candidate for one in each for candidate in one.candidates],
+        settled=_chained(one.settled for one in each),
         repro=next((one.repro for one in each if one.repro is not None), None),
     )
 
