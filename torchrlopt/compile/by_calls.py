@@ -190,7 +190,7 @@ class ByCalls:
             run = self._runs[which]
             assert run is not None, "it is live"
         try:
-            outputs, sample = timed(lambda: run(*args), args) if is_timed else (run(*args), None)
+            outputs, sample = timed(lambda: run(*args), (), is_brief=True) if is_timed else (run(*args), None)
         except Exception as error:
             other = next((self._runs[each] for each in self._bandit.live if each != which), None)
             if other is None:

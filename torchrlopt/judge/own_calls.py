@@ -94,9 +94,9 @@ class Trial:
         return Verdict(self._policy.is_faster(found), found)
 
 
-def timed(call: Callable[[], Any], arguments: Iterable[Any]) -> tuple[Any, Sample]:
-    """Return the result of a call, and its time."""
+def timed(call: Callable[[], Any], arguments: Iterable[Any], is_brief: bool = False) -> tuple[Any, Sample]:
+    """Return the result of a call, and its time; see `timing.sample_of`."""
     cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in tree_leaves(arguments))
     results = []
-    sample = timing.sample_of(lambda: results.append(call()), tuple, 1, cuda)
+    sample = timing.sample_of(lambda: results.append(call()), tuple, 1, cuda, is_brief)
     return results[0], sample

@@ -249,17 +249,29 @@ def _plain_sign(times: _Times, min_gain: float) -> int:
 
 
 def sample_of(
-    call: Callable[..., Any], inputs: Callable[[], Sequence[Any]], repeats: int, cuda: bool
+    call: Callable[..., Any],
+    inputs: Callable[[], Sequence[Any]],
+    repeats: int,
+    cuda: bool,
+    is_brief: bool = False,
 ) -> Sample:
     """Time one call as the mean over `repeats` calls; with one thread, its waits are subtracted.
 
     Never below the processor time that this thread spent in the calls.
+
+    Args:
+        call: what is timed.
+        inputs: makes the arguments of one call.
+        repeats: number of calls.
+        cuda: whether to synchronise with the GPU.
+        is_brief: do not read how long other threads wait. The reading empties the caches, so that a call that
+            is timed by itself takes up to twice as long; without it, every sample counts as calm.
     """
     arguments = [inputs() for _ in range(repeats)]
     if cuda:
         torch.cuda.synchronize()
     is_alone = torch.get_num_threads() == 1 and not cuda
-    waited = contention.waited_ns()
+    waited = 0 if is_brief else contention.waited_ns()
     opened = time.perf_counter_ns()
     own = contention.own_waited_ns() if is_alone else 0
     spent, start = time.thread_time_ns(), time.perf_counter_ns()
@@ -271,7 +283,7 @@ def sample_of(
     spent = time.thread_time_ns() - spent
     own = contention.own_waited_ns() - own if is_alone else 0
     closed = time.perf_counter_ns()
-    waited = contention.waited_ns() - waited - own
+    waited = 0 if is_brief else contention.waited_ns() - waited - own
     wall, scale = max(1, end - start), repeats * 1e6  # the clock may be coarse
     # A wait between two readings of clocks is counted, but is not a part of the call.
     was_held_up = is_alone and max(start - opened, closed - end) > _READING_NS

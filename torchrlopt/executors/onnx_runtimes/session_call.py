@@ -314,7 +314,7 @@ class SessionCallable:
         self._original = captured.aten
         self._runtime = runtime
         self._constants = {name: each for name, each in captured.constants.items() if name in names}
-        self._settings = options.executor_options or {}
+        self._settings = settings = options.executor_options or {}
         self._weight_names = [name for name in names if name in is_static]
         self._weights = [position[name] for name in self._weight_names]
         self._feed_names = [name for name in names if name in position and name not in is_static]
@@ -323,7 +323,7 @@ class SessionCallable:
         self._weight_bounds = [bounds.get(name) for name in self._weight_names]
         self._outputs = FetchedOutputs(captured.aten, position)
         self._policy = options.weights
-        self._cache = PrologueCache(self._open, self._policy, is_expensive=True)
+        self._cache = self._new_cache()
         # Sessions opened before others were dropped: the count must increase with each new session.
         self._num_before = 0
         # Runtimes silently fold expressions over weights even if one of them overflows.
@@ -331,7 +331,7 @@ class SessionCallable:
         is_composed = options.numerics == "real"
         self._check = split_weights(model.clone(), fixed, _CPU, exact=True) if is_composed else None
         self._first_run = FirstRun(
-            lambda held: runtime.request(model, held, self._settings),
+            lambda held: runtime.request(model, held, settings),
             functools.partial(runtime.do, is_stored=options.cache),
             any(not value.shape.is_static() for value in model.graph.inputs if value.shape is not None),
         )
@@ -398,7 +398,18 @@ class SessionCallable:
     def leave_sessions(self) -> None:
         """Open new sessions in the next call."""
         self._num_before = self.num_evaluations
-        self._cache = PrologueCache(self._open, self._policy, is_expensive=True)
+        self._cache = self._new_cache()
+
+    def _new_cache(self) -> PrologueCache:
+        """A cache that does not refer to us: in a cycle, sessions would live until garbage is collected."""
+        living = weakref.ref(self)
+
+        def open_session(*weights: torch.Tensor) -> tuple[Session, bool]:
+            own = living()
+            assert own is not None, "it is calling"
+            return own._open(*weights)
+
+        return PrologueCache(open_session, self._policy, is_expensive=True)
 
 
 _CALLABLES: weakref.WeakSet[SessionCallable] = weakref.WeakSet()
