@@ -96,6 +96,7 @@ class Traffic:
         with journal.phase("lower"):
             assert self.may_build.wait(60)
             self.built.append(name)
+            assert not torch.is_grad_enabled()
         if name not in self.graphs:
             raise LoweringError("cannot", got=name)
         return Attempt(options, journal, self.graphs[name])
@@ -184,16 +185,16 @@ def test_losers_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [name for name, graph in graphs.items() if graph() is not None] == ["onnxruntime"]
 
 
+def fail() -> None:
+    raise RuntimeError("no memory")
+
+
 @pytest.mark.hides_errors
 def test_errors_drop_a_candidate_and_reach_no_caller(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     traffic = Traffic(monkeypatch)
     del traffic.graphs["openvino"]
-
-    def fail() -> None:
-        raise RuntimeError("no memory")
-
     traffic.graphs["onnxruntime"].during = fail
     traffic.build()
     with caplog.at_level(logging.WARNING, "torchrlopt"):
@@ -205,6 +206,20 @@ def test_errors_drop_a_candidate_and_reach_no_caller(
     assert caplog.text.count("no memory") == 1
     assert traffic.states["inductor"] == "chosen"
     assert traffic.made.count("onnxruntime") == 1
+
+
+@pytest.mark.hides_errors
+def test_what_has_failed_without_another_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    traffic = Traffic(monkeypatch)
+    traffic.may_build.clear()
+    traffic.graphs["eager"].during = fail
+    traffic.call()
+    traffic.may_build.set()
+    traffic.build()
+    traffic.call(5)
+    assert traffic.compiled.lowered is None
+    assert traffic.compiled.status.kept == "original"
+    assert Report(traffic.compiled.status).wait(60)
 
 
 def test_a_wrong_call_is_the_caller_s_error_and_drops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,12 +130,14 @@ class ByCalls:
         if self._todo:
             row, options = self._todo[0]
             try:
-                self._build(row, options)
+                with torch.no_grad():  # as in the first call; each thread has its own mode
+                    self._build(row, options)
             except Exception as error:  # noqa: BLE001  # nobody has asked for it: it never reaches a caller
                 row.state, row.reason = "failed", described(error)
                 fallback.log_traceback(error)
-            self._todo.popleft()
         with self._lock:
+            if self._todo:
+                self._todo.popleft()
             self._update()
             return bool(self._todo)
 
@@ -228,14 +230,18 @@ class ByCalls:
 
     def _update(self) -> None:
         """Free what has lost, and end the choice if it is over."""
-        live, chances = self._bandit.live, self._bandit.chances
+        live, chances, compiled = self._bandit.live, self._bandit.chances, self._compiled()
+        if compiled is None or compiled.lowered is not self:  # a call has failed in all that there was
+            self._todo.clear()
+            _give_up(self._settled, self._status.candidates)
+            return
         for which, row in enumerate(self._rows):
             row.chance = chances.get(which)
             if which not in live:
                 self._forget(which)
                 if row.state == "live":
                     row.state, row.reason = "dropped", "hardly the fastest"
-        if self._todo or self._settled.done() or not self._bandit.is_over:
+        if self._todo or not self._bandit.is_over:
             return
         if self._later:
             self._todo, self._later = deque(self._later), []
@@ -265,6 +271,7 @@ class ByCalls:
     def _settle(self) -> None:
         """Let `Compiled` run the best, and store the choice."""
         which, compiled = self._bandit.best, self._compiled()
+        assert compiled is not None, "it runs us"
         attempt, run, row = self._attempts[which], self._runs[which], self._rows[which]
         for each in self._rows:
             if each.state == "live":
@@ -274,8 +281,7 @@ class ByCalls:
             self._status.keep_original("calls of the original take less time")
         else:
             self._status.kept, self._status.fallback_reason = "rewritten", None
-        if compiled is not None:
-            compiled.replace(None if attempt is None else run)
+        compiled.replace(None if attempt is None else run)
         if self._key is not None:
             try:
                 self._store(self._key, which)
