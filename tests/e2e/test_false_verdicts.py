@@ -38,7 +38,9 @@ class Processes:
         self.ms = {"original": 9.0, "rewritten": 5.0}
         self.runs: list[str] = []
 
-    def sample_of(self, call: Callable[..., Any], inputs: Callable[[], Any], repeats: int, _: bool) -> Sample:
+    def sample_of(
+        self, call: Callable[..., Any], inputs: Callable[[], Any], repeats: int, *_: bool
+    ) -> Sample:
         before = self.runs.count("rewritten")
         for _ in range(repeats):
             call(*inputs())
