@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 _RESAMPLES = 2000
 
@@ -48,14 +49,16 @@ def gap_closed(logs: Mapping[str, pd.DataFrame], way: str) -> str:
     rounds = logs[way].loc[constant.index].to_numpy()
     gap = (constant - measured).to_numpy()
     gain = constant.to_numpy()[:, None] - rounds
-    random = np.random.default_rng(0)
-    drawn = []
-    for _ in range(_RESAMPLES):
-        models = random.integers(0, len(gap), len(gap))
-        seeds = random.integers(0, gain.shape[1], gain.shape[1])
-        drawn.append(gain[models][:, seeds].mean() / gap[models].mean())
+    drawn = [gain[models][:, seeds].mean() / gap[models].mean() for models, seeds in resamples(*gain.shape)]
     low, high = np.percentile(drawn, [2.5, 97.5])
     return f"{gain.mean() / gap.mean():.2f} ({low:.2f} to {high:.2f})"
+
+
+def resamples(num_models: int, num_seeds: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Models and seeds, drawn with replacement for a bootstrap; the same in every call."""
+    random = np.random.default_rng(0)
+    for _ in range(_RESAMPLES):
+        yield random.integers(0, num_models, num_models), random.integers(0, num_seeds, num_seeds)
 
 
 def _geometric(values: pd.Series[float]) -> float:

@@ -159,7 +159,7 @@ class _Run(torch.fx.Interpreter):
         result = self._leaf(super().run_node(n))
         self.env.update(operands)
         changed = self._by_weights(n, result, _rounded)
-        by_integers = self._by_weights(n, result, _quantised_weight) if n in self._quantisable else None
+        by_integers = self._by_weights(n, result, quantised_weight) if n in self._quantisable else None
         if changed is not None and isinstance(result, tuple | list):
             self._changed[n] = changed
         self._watch_result(n, result, changed, by_integers)
@@ -183,7 +183,7 @@ class _Run(torch.fx.Interpreter):
             if n in self._quantisable:
                 by_integers = self._by_pixels.get(n)
                 if by_integers is None:
-                    by_integers = value.detach() - _quantised_pixels(value.detach(), n)
+                    by_integers = value.detach() - quantised_pixels(value.detach(), n)
                     self._by_pixels[n] = by_integers
                 self.quantised[n.name] += _squares(gradient, by_integers)
 
@@ -265,7 +265,7 @@ def _finite(change: torch.Tensor) -> torch.Tensor:
     return change.nan_to_num_(0.0, 0.0, 0.0)
 
 
-def _quantised_pixels(value: torch.Tensor, n: fx.Node) -> torch.Tensor:
+def quantised_pixels(value: torch.Tensor, n: fx.Node) -> torch.Tensor:
     """Quantise as csrc/kernels/int8.h does: each pixel, or row of a product, by its own range with a zero."""
     channels = 1 if n.target in _CONVOLUTIONS else -1
     low, high = (
@@ -277,7 +277,7 @@ def _quantised_pixels(value: torch.Tensor, n: fx.Node) -> torch.Tensor:
     return ((value / scale + zero).round().clamp(0, _BYTE) - zero) * scale
 
 
-def _quantised_weight(value: torch.Tensor, n: fx.Node) -> torch.Tensor:
+def quantised_weight(value: torch.Tensor, n: fx.Node) -> torch.Tensor:
     """Quantise symmetrically, each output by its own scale; a bias stays."""
     if value.dim() < 2:
         return value
