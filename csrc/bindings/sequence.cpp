@@ -71,8 +71,12 @@ class KernelSequence {
 
   void take_images(std::vector<int64_t> at_a_time) {
     sequence_.take_images(std::move(at_a_time));
-    shapes_.clear();
-    num_threads_ = 0;
+    schedule_anew();
+  }
+
+  void take_bands(int64_t count) {
+    sequence_.take_bands(count);
+    schedule_anew();
   }
 
   /// For the current schedule.
@@ -91,6 +95,11 @@ class KernelSequence {
     for (const kernels::Instruction& each : instructions)
       if (each.packed >= 0 && each.packed < num_inputs) is_packed_[at(each.packed)] = true;
     sequence_ = kernels::Sequence(num_inputs, std::move(instructions), std::move(outputs));
+  }
+
+  void schedule_anew() {
+    shapes_.clear();
+    num_threads_ = 0;
   }
 
   /// Reads `Instruction` of torchrlopt/executors/eager/sequences.py.
@@ -146,6 +155,8 @@ void bind_sequence(py::module_& m) {
       .def("images_at_a_time", &KernelSequence::images_at_a_time,
            "How many images of the batch each thread takes through some of the calls at a time, in the order "
            "of the calls; 0 where threads share each call. As it was scheduled last.")
+      .def("take_bands", &KernelSequence::take_bands, py::arg("count"),
+           "Cut pairs of calls into so many bands of rows, see `bands`, instead of what is chosen; 0: none.")
       .def(
           "bands", &KernelSequence::bands,
           "Into how many bands of rows the pairs of calls are cut of which a thread does both, band by band, "

@@ -58,22 +58,26 @@ bool reads_all_of(const Convolution& first, const Convolution& behind) {
 
 }  // namespace
 
-Bands bands_of(const Convolution& first, const Convolution& behind, int num_threads) {
-  if (!is_pixel_by_pixel(first) || !reads_all_of(first, behind)) return {};
+Bands bands_of(const Convolution& first, const Convolution& behind, int num_threads, int64_t wanted) {
+  if (wanted == 0 || !is_pixel_by_pixel(first) || !reads_all_of(first, behind)) return {};
+  const bool is_chosen = wanted < 0;
   const int64_t row = behind.row_stride * bytes_of(behind.in_element);
-  if (row * behind.height < kLeast) return {};
+  if (is_chosen && row * behind.height < kLeast) return {};
   Bands found;
   // The same number of tiles for each thread, at least two, and tiles as small as allowed.
-  for (int64_t count = 2 * num_threads; count <= behind.out_height; count += num_threads) {
+  const int64_t least = is_chosen ? 2 * num_threads : wanted;
+  for (int64_t count = least; count <= behind.out_height; count += num_threads) {
     int64_t most = 0, all = 0;
     for (int64_t band = 0; band < count; ++band) {
       const Rows rows = inside(behind, seen_by(behind, share_of_rows(behind.out_height, band, count)));
       most = std::max(most, rows.last - rows.first);
       all += rows.last - rows.first;
     }
+    const Bands tiles{count, (most * row + kLine - 1) / kLine * kLineOfArena};
+    if (!is_chosen) return tiles;
     const auto twice = static_cast<double>(all - behind.height) / static_cast<double>(behind.height);
     if (twice * static_cast<double>(first.channels) > kMostTwice) break;
-    if (most * row <= kMostOfBand) found = {count, (most * row + kLine - 1) / kLine * kLineOfArena};
+    if (most * row <= kMostOfBand) found = tiles;
     if (most * row <= kEnoughOfBand) break;
   }
   return found;

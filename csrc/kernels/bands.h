@@ -14,7 +14,9 @@ struct Bands {
 };
 
 /// For convolutions of one image each. Requires a large intermediate and few rows that are computed twice.
-Bands bands_of(const Convolution& first, const Convolution& behind, int num_threads);
+/// `wanted` tiles are cut instead, whatever it costs, unless it is negative; with 0 or too many there is no
+/// fusion.
+Bands bands_of(const Convolution& first, const Convolution& behind, int num_threads, int64_t wanted);
 
 /// In bytes, from the start of the first input and of the second result.
 struct Offsets {

@@ -115,7 +115,7 @@ class Schedule::Placement {
     const bool are_convolutions = step.packed.storage >= 0 && behind.packed.storage >= 0;
     if (!is_theirs || !are_convolutions || step.other.storage >= 0 || behind.other.storage >= 0)
       return std::nullopt;
-    const Bands bands = bands_of(step.given, behind.given, steps_.num_threads);
+    const Bands bands = bands_of(step.given, behind.given, steps_.num_threads, steps_.bands);
     if (bands.count == 0) return std::nullopt;
     Task task;
     task.work = step.work(step.given, 1);

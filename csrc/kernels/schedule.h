@@ -43,6 +43,7 @@ struct Steps {
   int num_memories = 0;  // of the caller: inputs and outputs
   int num_threads = 1;
   std::vector<int64_t> images_at_a_time;  // per call, cyclically; empty: chosen, see phases.h
+  int64_t bands = -1;  // of each pair of calls that can be fused; negative: chosen, see bands.h
 };
 
 /// What a sequence does for inputs of some shapes. Immutable.

@@ -40,10 +40,12 @@ Work work_of(const Instruction& given, const Convolution& of, int num_threads) {
 class Scheduler {
  public:
   Scheduler(const std::vector<Instruction>& instructions, const std::vector<int>& outputs,
-            const std::vector<Shape>& inputs, int num_threads, std::vector<int64_t> images_at_a_time)
+            const std::vector<Shape>& inputs, int num_threads, std::vector<int64_t> images_at_a_time,
+            int64_t bands)
       : instructions_(instructions), outputs_(outputs), num_inputs_(static_cast<int>(inputs.size())) {
     steps_.num_threads = num_threads;
     steps_.images_at_a_time = std::move(images_at_a_time);
+    steps_.bands = bands;
     for (const Shape& shape : inputs) {
       values_.push_back({shape, static_cast<int>(steps_.storages.size()), 0});
       steps_.storages.push_back({0, static_cast<int>(steps_.storages.size())});
@@ -283,7 +285,7 @@ Sequence::Sequence(int num_inputs, std::vector<Instruction> instructions, std::v
 std::shared_ptr<const Schedule> Sequence::schedule(const std::vector<Shape>& inputs, int num_threads) const {
   if (static_cast<int>(inputs.size()) != num_inputs_)
     throw std::invalid_argument("a sequence is given another number of inputs");
-  return Scheduler(instructions_, outputs_, inputs, num_threads, images_at_a_time_).schedule();
+  return Scheduler(instructions_, outputs_, inputs, num_threads, images_at_a_time_, bands_).schedule();
 }
 
 }  // namespace rlopt::kernels

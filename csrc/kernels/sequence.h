@@ -56,6 +56,10 @@ class Sequence {
   /// do not change.
   void take_images(std::vector<int64_t> at_a_time) { images_at_a_time_ = std::move(at_a_time); }
 
+  /// Sets how many row tiles (bands.h) pairs of calls are cut into; if negative, that is chosen. Existing
+  /// schedules do not change.
+  void take_bands(int64_t count) { bands_ = count; }
+
   size_t num_outputs() const { return outputs_.size(); }
 
   /// Returns nothing if an input's layout is not supported. Throws std::invalid_argument for invalid calls,
@@ -67,6 +71,7 @@ class Sequence {
   std::vector<Instruction> instructions_;
   std::vector<int> outputs_;
   std::vector<int64_t> images_at_a_time_;
+  int64_t bands_ = -1;
 };
 
 }  // namespace rlopt::kernels

@@ -162,3 +162,18 @@ def test_what_is_read_is_not_written_over() -> None:
         with threads(count):
             prepared = check(several, args, static=range(1, len(args)))
             assert len(sequence_of(prepared).bands()) == 2
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 56, 57])
+def test_any_number_of_bands_gives_the_same(count: int) -> None:
+    def function(*given: Tensor) -> Tensor:
+        return wide(*given, stride=2, padding=1)
+
+    args = operands(64, 112, 3)
+    with threads(2):
+        prepared = check(function, args, static=[1, 2, 3])
+        (expected,) = prepared.run(*args)
+        sequence_of(prepared).take_bands(count)
+        (got,) = prepared.run(*args)
+        assert sequence_of(prepared).bands() == ([count] if 0 < count <= 56 else [])
+    assert torch.equal(got, expected)
