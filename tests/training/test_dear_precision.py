@@ -116,7 +116,7 @@ def test_a_step_changes_only_what_its_information_says(graph: MeasuredGraph) -> 
         assert env.rungs.any() == changes
 
 
-class Additive:
+class Exact:
     """A graph whose errors add in squares exactly; stands for one that is measured, with known parts."""
 
     def __init__(self, graph: MeasuredGraph, seed: int) -> None:
@@ -128,9 +128,9 @@ class Additive:
 
 
 def test_surrogates_learn_what_errors_add_up_of(graph: MeasuredGraph) -> None:
-    random, true = np.random.default_rng(0), Additive(graph, 1)
+    random, true = np.random.default_rng(0), Exact(graph, 1)
     known, new = drawn(graph, random, 60), drawn(graph, random, 60)
-    other: Answered = (graph, known, Additive(graph, 2).logs(known))
+    other: Answered = (graph, known, Exact(graph, 2).logs(known))
     for surrogate in (GaussianProcess(graph, 0), WorldModel([other], 0, False).on(graph, 0)):
         for _ in range(10):
             surrogate.fit(known, true.logs(known))
@@ -144,14 +144,14 @@ def test_every_row_asks_no_more_than_it_may_and_keeps_the_budget(graph: Measured
     answered = [dear_precision._answered(graph, most)]
     assert len(answered[0][1]) <= most
     rows = dear_precision._rows([graph], answered, most, 0)
-    assert len(rows) == 11
+    assert len(rows) == 12
     for name, row in rows.items():
         ask = Questions(graph, most, BUDGET)
         dear_precision._asked(row, ask, np.random.default_rng(0))
-        assert 1 <= len(ask.known) <= most, name
+        assert (name not in ("sensitivities", "by arithmetic")) <= len(ask.known) <= most, name
         assert ask.curve == sorted(ask.curve, reverse=True)
         assert ask.known.get(ask.best, 0.0) <= BUDGET
-        assert ask.curve[-1] == ask.share(ask.best)
+        assert ask.after(most) == ask.share(ask.best)
 
 
 def test_the_command_replays_what_it_has_measured(

@@ -119,6 +119,7 @@ class PolicyRow:
             self._policy.load_state_dict(self._state)
             self._optimiser = torch.optim.Adam(self._policy.parameters(), _CONFIG.learning_rate)
             self._random = random
+            self._generator.manual_seed(int(random.integers(2**31)))  # whatever graphs came before
             while True:
                 self._learn([self._played(ask)])
 

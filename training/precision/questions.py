@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from torchrlopt.precision.assignment import Assignment, Choice
+from torchrlopt.precision.assignment import Assignment
 from torchrlopt.precision.sensitivity import Sensitivities
+from torchrlopt.precision.state import Times
 from torchrlopt.precision.times import work_us
 from torchrlopt.precision.tries import MARGIN, tried
 from training.precision.answers import Array, MeasuredGraph
@@ -65,6 +66,10 @@ class Questions:
         elif self._repeated > _MOST_REPEATED * self._most:
             raise SpentError
         return self.known[key]
+
+    def after(self, count: int) -> float:
+        """The share after so many questions; a row may ask for nothing."""
+        return self.curve[min(count, len(self.curve)) - 1] if self.curve else 1.0
 
     def share(self, rungs: Sequence[int]) -> float:
         """Time of an assignment as a share of that in float32."""
@@ -130,30 +135,36 @@ def local_search(ask: Questions, random: np.random.Generator) -> None:
 
 def by_sensitivities(ask: Questions, _: np.random.Generator) -> None:
     """What `max_error` does: two reverse passes, a choice, and at most two more if it misses the budget."""
-    _choose(ask, ask.graph.assignment)
+    _choose(ask, ask.graph.assignment.values.found)
 
 
 def sensitivities_then_local_search(ask: Questions, random: np.random.Generator) -> None:
     """Local search from what `max_error` chooses."""
-    _choose(ask, ask.graph.assignment)
+    by_sensitivities(ask, random)
     local_search(ask, random)
 
 
 def constant(ask: Questions, _: np.random.Generator) -> None:
     """The same with equal sensitivities, whose scale is that of everything in bfloat16."""
-    graph = ask.graph
-    values = graph.assignment.values
+    given = ask.graph.assignment.values.found
     results, edges, weights = (
-        dict.fromkeys(each, 1.0) for each in (values.found.results, values.found.edges, values.found.weights)
+        dict.fromkeys(each, 1.0) for each in (given.results, given.edges, given.weights)
     )
-    found = Sensitivities(results, edges, weights, dict.fromkeys(values.found.quantised, _INTEGERS))
-    assignment = Assignment(graph.lowerable, found, values.times)
+    found = Sensitivities(results, edges, weights, dict.fromkeys(given.quantised, _INTEGERS))
+    _choose(ask, found, is_scaled=True)
+
+
+def _choose(ask: Questions, found: Sensitivities, is_scaled: bool = False) -> None:
+    graph = ask.graph
+    times = graph.assignment.values.times
+    if not graph.legal[:, -1].any():  # the package has no integers where their kernels do not read bfloat16
+        times = Times(times.high, times.low)
+    assignment = Assignment(graph.lowerable, found, times)
     whole = assignment.of_all()
-    _choose(ask, assignment, ask(graph.rungs(whole)) / whole.error)
-
-
-def _choose(ask: Questions, assignment: Assignment, scale: float = 1.0) -> None:
-    def error_of(choice: Choice) -> float:
-        return ask(ask.graph.rungs(choice))
-
-    tried(assignment.within, error_of, ask.budget, MARGIN * ask.budget / scale)
+    scale = ask(graph.rungs(whole)) / whole.error if is_scaled else 1.0
+    tried(
+        assignment.within,
+        lambda choice: ask(graph.rungs(choice)),
+        ask.budget,
+        MARGIN * ask.budget / scale,
+    )

@@ -170,6 +170,11 @@ def _summed(graph: MeasuredGraph, rungs: Array) -> Array:
     return np.concatenate([sums, np.broadcast_to(whole, (len(rungs), len(whole)))], 1)
 
 
+def of_sensitivities(graph: MeasuredGraph, _: int) -> Additive:
+    """The model of `max_error` as a surrogate: nothing in it is learned on other graphs."""
+    return Additive(torch.from_numpy(graph.sensitivities).float())
+
+
 class WorldModel:
     """A network that predicts what each call adds to the squared error in each rung, from sums alone.
 
@@ -182,7 +187,7 @@ class WorldModel:
         has_sensitivities: whether it reads those of two reverse passes.
     """
 
-    _EPOCHS, _STEPS, _RATE, _SHRINKAGE = 60, 60, 3e-3, 0.02
+    _EPOCHS, _RATE = 60, 3e-3
 
     def __init__(self, others: Sequence[Answered], seed: int, has_sensitivities: bool) -> None:
         self._has_sensitivities = has_sensitivities
@@ -213,16 +218,22 @@ class WorldModel:
         parts: Tensor = self._net(torch.from_numpy(features.clip(-5, 5)).float())
         return parts - 12.0 + torch.from_numpy(graph.sensitivities + 12.0).float() * self._has_sensitivities
 
-    def on(self, graph: MeasuredGraph, _: int) -> _Refined:
+    def on(self, graph: MeasuredGraph, _: int) -> Additive:
         """The surrogate for a graph."""
-        return _Refined(self._parts(graph).detach(), self._STEPS, self._SHRINKAGE)
+        return Additive(self._parts(graph).detach())
 
 
-class _Refined:
-    """The world model on one graph, with corrections of its calls."""
+class Additive:
+    """Squared errors as sums over calls, with a correction of each that the answers determine.
 
-    def __init__(self, parts: Tensor, steps: int, shrinkage: float) -> None:
-        self._parts, self._steps, self._shrinkage = parts, steps, shrinkage
+    Args:
+        parts: logarithms [N, 3] of what calls add, by rung but float32, before any answer.
+    """
+
+    _STEPS, _SHRINKAGE = 60, 0.02
+
+    def __init__(self, parts: Tensor) -> None:
+        self._parts = parts
         self._shift = torch.zeros(parts.shape[1] + 1, requires_grad=True)  # of the rungs, and of all
         self._own = torch.zeros_like(parts, requires_grad=True)
         self._optimiser = torch.optim.Adam([self._shift, self._own], 0.05)
@@ -234,10 +245,9 @@ class _Refined:
     def fit(self, rungs: Array, logs: Array) -> None:
         """See `Surrogate`."""
         x, y = torch.from_numpy(rungs).long(), torch.from_numpy(logs).float()
-        # Answers near the budget decide; those far away need not be exact.
-        for _ in range(self._steps):
+        for _ in range(self._STEPS):
             off = _log_error(self._corrected(), x) - y
-            loss = off.square().sum() + self._shrinkage * len(y) ** 0.5 * self._own.square().sum()
+            loss = off.square().sum() + self._SHRINKAGE * len(y) ** 0.5 * self._own.square().sum()
             self._optimiser.zero_grad()
             loss.backward()
             self._optimiser.step()
