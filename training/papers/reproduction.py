@@ -24,6 +24,7 @@ from training.papers import agents, collecting, latencies, searches, thesis
 from training.papers.components.experiment import COMPONENTS
 from training.papers.experiment import Experiment, load, section, write
 from training.papers.graphs import BERT, TINY, TRAINABLE
+from training.papers.measuring.dear_precision import DEAR_PRECISION
 from training.papers.measuring.efficiency import EFFICIENCY
 from training.papers.measuring.measurements import MEASUREMENTS
 from training.papers.runner import (
@@ -53,6 +54,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "throughput": collecting.EXPERIMENTS["throughput"],
     "measurements": MEASUREMENTS,
     "efficiency": EFFICIENCY,
+    "dear_precision": DEAR_PRECISION,
 }
 OF_ROWS = tuple(name for name, each in EXPERIMENTS.items() if each.is_of_rows)
 REPORT, MADE = "REPORT.md", "made.json"
@@ -101,7 +103,7 @@ def draw(names: Sequence[str], data: Path, out: Path) -> Path:
         for name in names:
             told = _told(made.get(name, {}))
             if EXPERIMENTS[name].is_recorded:
-                told += "\nThat was an earlier version: this one only draws the results."
+                told += "\n`reproduce.py` only draws the results."
             text = section(name, EXPERIMENTS[name], load(name, data), told, out)
             sections = _sections(path.read_text(encoding="utf-8")) if path.exists() else {}
             sections[name] = text
