@@ -20,7 +20,7 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from baselines import calls, compare, files, split
+from baselines import calls, compare, split
 from baselines.shared.tables import markdown, read
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,7 +83,6 @@ def _means(frame: pd.DataFrame) -> pd.DataFrame:
 TABLES: dict[str, Callable[..., pd.DataFrame]] = {
     "compare": compare.table,
     "decode": calls.decode_table,
-    "files": files.sizes,
     "means": _means,
     "overhead": calls.overhead_table,
     "split": split.table,

@@ -209,21 +209,6 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows).fillna("-")
 
 
-def sizes(frame: pd.DataFrame, runtime: str = "onnxruntime") -> pd.DataFrame:
-    """One row per file, as texts: nodes and kilobytes of the original, of ours, and of onnxslim's.
-
-    Args:
-        frame: rows of the long table.
-        runtime: that ours was made for.
-    """
-    nodes, num_bytes = (_wide(frame, runtime, column) for column in ("nodes", "bytes"))
-    tools = [tool for tool in (ORIGINAL, OURS, "onnxslim") if tool in nodes]
-    counts = nodes[tools].map(lambda count: "-" if np.isnan(count) else f"{count:.0f}")
-    kilobytes = (num_bytes[tools] / 1e3).map(lambda size: "-" if np.isnan(size) else f"{size:,.0f}")
-    shown = pd.concat([counts.add_prefix("nodes, "), kilobytes.add_prefix("kB, ")], axis=1)
-    return shown.rename_axis("file").reset_index()
-
-
 def summary(frame: pd.DataFrame) -> list[str]:
     """Lines below the table: torchrlopt next to each other tool, in each runtime."""
     lines = []
