@@ -11,7 +11,7 @@ from torch import nn
 
 import torchrlopt
 from tests.budget.models import Block, Images
-from tests.budget.test_max_error import OPTIONS, Made, error_of
+from tests.budget.test_max_error import OPTIONS, Made, error_of, twice_as_fast
 from torchrlopt import _C
 from torchrlopt.compile import mixed_precision
 from torchrlopt.executors.eager.kernels import indirect
@@ -90,3 +90,25 @@ def test_a_saved_model_is_split(tmp_path: Path) -> None:
     with torch.no_grad():
         torch.testing.assert_close(loaded(*inputs), fast(*inputs), rtol=1e-6, atol=1e-6)
     assert 5e-7 < error_of(loaded, model, inputs) < 1e-4
+
+
+def test_calibration_gives_up_two_parts_before_it_gives_up_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Differences of outputs cancel, and errors of two parts are as large for all inputs."""
+
+    class Difference(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(256, 256)
+            self.second = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 256))
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.first(x) - self.first(y), self.second(x)
+
+    monkeypatch.setattr(mixed_precision, "measured_times", twice_as_fast)
+    torch.manual_seed(0)
+    model, x = Difference().eval(), torch.randn(256, 256)
+    inputs, near = ((x, x + size * torch.randn(256, 256)) for size in (0.1, 1e-4))
+    fast = torchrlopt.optimise(model, inputs, max_error=1e-2, calibration=[near], **OPTIONS)
+    (record,) = fast.report.precision
+    assert record.lowered or record.quantised, record.reason
+    assert not record.is_split

@@ -16,7 +16,8 @@ from tests.kernels.network_cases import random_net
 from tests.kernels.test_bfloat16_kernels import HALF, half, is_rounded_once
 from tests.kernels.test_indirect import ACTIVATIONS
 from torchrlopt import _C
-from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.inventory import inventory
+from torchrlopt.executors.eager.kernels import indirect, linear
 
 pytestmark = pytest.mark.skipif(
     "bfloat16" not in _C.kernel_dtypes(), reason="needs AVX-512 with products of bfloat16, and no matrix unit"
@@ -147,3 +148,26 @@ def test_what_there_is_no_kernel_for_is_left_to_others() -> None:
         example = torch.empty(1, dtype=dtype)
         with pytest.raises(ValueError, match="no kernels for such numbers"):
             _C.ImageKernels(example)
+
+
+def test_strict_numerics_use_no_tiles() -> None:
+    """They multiply float32, so that a conversion in front of them would be dropped."""
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return F.conv2d(x.to(HALF), w, padding=1)
+
+    args = [rand(1, 64, 28, 28), *half(weight(64, 64, 3, 3))]
+    for is_real in (False, True):
+        prepared = prepare(function, args, static=[1], is_real=is_real)
+        ways = " ".join(inventory(prepared.split.main.graph).packed)
+        assert "convolution" in ways
+        assert is_real or "tiles" not in ways
+
+
+@pytest.mark.skipif(not _C.kernel_has_matrix_unit(), reason="no matrix unit in this processor")
+def test_onednn_computes_what_our_kernels_have_no_matrix_unit_for() -> None:
+    assert linear.quickest(128, 768, _C.MOST_KERNEL_CHANNELS + 1, dtype=HALF) is None
+    assert linear.quickest(None, 768, 768, dtype=HALF) == indirect.BF16
+    args = half(rand(1, 128, 14, 14), weight(128, 64, 3, 3))
+    prepared = prepare(lambda x, w: F.conv2d(x, w, padding=1, groups=2), args, static=[1])
+    assert prepared.count("torchrlopt.conv") == 0

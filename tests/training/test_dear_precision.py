@@ -65,7 +65,9 @@ def built_error(graph: MeasuredGraph, rungs: Sequence[int]) -> float:
 def test_errors_are_close_to_those_of_the_built_graph(graph: MeasuredGraph) -> None:
     for rungs in (drawn(graph, np.random.default_rng(0), 5) % 2).tolist():
         error = graph.error(rungs)
-        assert 0.6 * error < built_error(graph, rungs) < 1.3 * error, "what is fused is not rounded in between"
+        assert 0.6 * error < built_error(graph, rungs) < 1.3 * error, (
+            "what is fused is not rounded in between"
+        )
 
 
 @pytest.mark.skipif(not indirect.has_int8(torch.float32), reason="no kernels for 8-bit integers here")

@@ -49,8 +49,8 @@ _MOST_CORRECTED = 1.5
 """Most that the error of everything in bfloat16 corrects predictions by: larger ones are no first order."""
 
 _SPLIT_SHARE = 0.1
-"""Of the budget that the error of float32 in two parts may use: errors add in squares, so that it takes less
-than a hundredth from what else is lowered."""
+"""Of the budget that the error of float32 in two parts may use: root mean squares add in squares, so that it
+takes less than a hundredth from what else is lowered."""
 
 _CURVE = (0.1, 0.3, 3.0, 10.0)
 """Budgets shown beside the user's, as multiples of it."""
@@ -109,29 +109,26 @@ class MixedPrecision:
         self.calls = lowerable(self._module.graph, self._static)
         fixed = static_nodes(self._module.graph, self._static)
         self.quantisable = [each for each in self.calls if int8.supports(each, fixed)]
-        self._split_error: float | None = None  # if products of float32 may be split
+        self.is_split = False  # what stays in float32, see `split_if_exact`
         self._low = [each.name for each in self.calls if has_bfloat16]
         self._integers = [each.name for each in self.quantisable]
 
     def built(self, lowered: Collection[str], quantised: Collection[str] = ()) -> EagerCallable:
         """Build the graph with these calls in bfloat16, or computed with 8-bit integers."""
         with without_dispatch_modes():
-            is_split = self._split_error is not None
-            module = retyped(self._module, lowered, quantised, self._fakes, is_split)
+            module = retyped(self._module, lowered, quantised, self._fakes, self.is_split)
             return assemble(module, self._static, self._options.lowering, shared=self._shared)
 
     def split_if_exact(self, budget: Budget, reference: Sequence[Any]) -> None:
         """Multiply float32 in two parts of bfloat16 from now on, if that uses little of the budget."""
-        if not self._low or not _C.kernel_has_matrix_unit():
+        self.is_split = bool(self._low) and _C.kernel_has_matrix_unit()
+        if not self.is_split:
             return
-        self._split_error = 0.0
         built = self.built(())
         error = budget.error(right.run(built, self.inputs, "float32 in two parts"), reference)
-        is_used = any("in two parts" in name for name in inventory(built.main.graph).packed)
-        if is_used and error <= _SPLIT_SHARE * budget.max_error:
+        self.is_split = _has_two_parts(built) and error <= _SPLIT_SHARE * budget.max_error
+        if self.is_split:
             self._split_error, self._exact = error, built
-        else:
-            self._split_error = None
 
     @functools.cached_property
     def whole(self) -> EagerCallable:
@@ -166,7 +163,6 @@ class MixedPrecision:
             return None
         options = self._options.precision
         limit, of_all = options.max_error, record.error_of_all
-        self._split_error = 0.0 if record.is_split else None
         if not isinstance(limit, float):  # it depends on inputs and weights, and those may be others
             whole = right.run(self.whole, self.inputs, "everything in bfloat16")
             of_all = Budget.of(options, math.inf).error(whole, reference)
@@ -174,9 +170,11 @@ class MixedPrecision:
             if math.isinf(limit):
                 return None
         budget = Budget.of(options, limit)
+        self.is_split = record.is_split
         run = self.built(*names)
         error = budget.error(right.run(run, self.inputs, "lower precision"), reference)
         if error > budget.max_error:
+            self.is_split = False
             return None
         record = dataclasses.replace(record, max_error=limit, error=error, error_of_all=of_all)
         return WithinBudget(run, budget, record, _Narrow(self, budget, reference, record, *names))
@@ -207,23 +205,25 @@ class MixedPrecision:
         others = dict.fromkeys(assignment.within(target * factor) for factor in _CURVE)
         record = dataclasses.replace(record, curve=tuple(_rung(each) for each in others if not each.is_exact))
         choice = found.choice
-        if choice is None and self._split_error is not None:
+        if choice is None and self.is_split:
             kept, found = [self._exact], Tried(assignment.of_none(), self._split_error)
             choice = found.choice
         if choice is None:
             return WithinBudget(None, None, dataclasses.replace(record, reason=found.reason))
-        record = self.recorded(record, choice, found.error)
+        record = self.recorded(record, choice, found.error, kept[0])
         narrow = _Narrow(self, budget, reference, record, choice.lowered, choice.quantised)
         return WithinBudget(kept[0], budget, record, narrow)
 
-    def recorded(self, record: PrecisionRecord, choice: Choice, error: float) -> PrecisionRecord:
-        """Enter a choice and its measured error in a record."""
+    def recorded(
+        self, record: PrecisionRecord, choice: Choice, error: float, run: EagerCallable
+    ) -> PrecisionRecord:
+        """Enter a choice, its measured error and what was built of it in a record."""
         return dataclasses.replace(
             record,
             error=error,
             lowered=places_of(self.calls, choice.lowered),
             quantised=places_of(self.calls, choice.quantised),
-            is_split=self._split_error is not None,
+            is_split=_has_two_parts(run),
             operators=_groups(self.assignment, choice),
             types=self._types(choice),
         )
@@ -254,6 +254,11 @@ def _first_target(budget: Budget, of_all: float, predicted: float) -> float:
     return max(target, predicted) if of_all <= budget.max_error else target
 
 
+def _has_two_parts(built: EagerCallable) -> bool:
+    """Whether products of float32 multiply two parts of bfloat16."""
+    return any("in two parts" in name for name in inventory(built.main.graph).packed)
+
+
 class _Narrow:
     """Builds a graph again with fewer calls in bfloat16.
 
@@ -279,15 +284,22 @@ class _Narrow:
 
     def __call__(self, error: float) -> tuple[Lowered, PrecisionRecord] | None:
         """Build the choice that is predicted to keep the budget where the present one had this error."""
-        assignment = self._this.assignment
+        assignment, this = self._this.assignment, self._this
+        if this.is_split and (self._lowered or self._quantised):  # these inputs may cancel more
+            this.is_split = False
+            return self._built(assignment.of(self._lowered, self._quantised))
+        this.is_split = False
         predicted = assignment.of(self._lowered, self._quantised).error
         choice = assignment.within(predicted * MARGIN * self._budget.max_error / error)
         self._lowered, self._quantised = choice.lowered, choice.quantised
         if choice.is_exact:
             return None
+        return self._built(choice)
+
+    def _built(self, choice: Choice) -> tuple[Lowered, PrecisionRecord]:
         run = self._this.built(choice.lowered, choice.quantised)
         own = self._budget.error(right.run(run, self._this.inputs, "lower precision"), self._reference)
-        return run, self._this.recorded(self._record, choice, own)
+        return run, self._this.recorded(self._record, choice, own, run)
 
 
 def _rung(choice: Choice) -> Rung:

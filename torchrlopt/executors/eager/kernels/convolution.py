@@ -58,8 +58,9 @@ def select_convolutions(
     def pays(site: Convolution) -> bool:
         if not _is_ours(site, static):
             return packing.can_pack(tensor_of(site.node)) and _pays(site)
-        is_free = is_real or site.node.meta["val"].dtype is torch.bfloat16  # no method rounds it more
-        wanted = [_method(site), indirect.SUMS] if is_free else [indirect.SUMS]
+        method = _method(site)
+        # Sums of bfloat16 in the matrix unit are rounded once, like all others.
+        wanted = [method, indirect.SUMS] if is_real or method == indirect.BF16 else [indirect.SUMS]
         if site.node.meta.get(REQUESTED) == indirect.INT8 and takes_int8(site, static):
             wanted = [indirect.INT8, *wanted]
         methods[site.node] = ours.first_that_fits(site.weight, site.bias, site.groups, wanted)
@@ -70,7 +71,14 @@ def select_convolutions(
 
 def _is_ours(site: Convolution, static: Collection[fx.Node]) -> bool:
     """Whether our own kernel supports a convolution and its bias, if any, is also precomputed."""
-    return (site.bias is None or site.bias in static) and _takes(site)
+    return (site.bias is None or site.bias in static) and _takes(site) and not _is_for_onednn(site)
+
+
+def _is_for_onednn(site: Convolution) -> bool:
+    """Whether oneDNN uses a matrix unit for bfloat16 and ours do not: vector units take ten times as long."""
+    shape = static_shape(site.weight)
+    is_half = site.node.meta["val"].dtype is torch.bfloat16
+    return is_half and _C.kernel_has_matrix_unit() and site.groups > 1 and shape is not None and shape[1] > 16
 
 
 def takes_int8(site: Convolution, static: Collection[fx.Node]) -> bool:
@@ -153,9 +161,11 @@ def _method(site: Convolution) -> int:
     x, window = _window_of(site)
     numbers = window.of_convolution(site.groups, NONE)
     images, channels, height, width = shape_key(x) or (1, None, None, None)
-    if not (isinstance(channels, int) and isinstance(height, int) and isinstance(width, int)):
-        return indirect.SUMS
     dtype = KERNEL_DTYPES[x.meta["val"].dtype].name
+    if not (isinstance(channels, int) and isinstance(height, int) and isinstance(width, int)):
+        is_in_unit = dtype == "bfloat16" and _C.kernel_has_matrix_unit() and site.groups == 1
+        is_deep = isinstance(channels, int) and channels >= _C.FEW_KERNEL_CHANNELS
+        return indirect.BF16 if is_in_unit and is_deep else indirect.SUMS
     images = images if isinstance(images, int) else 1
     may_split = site.node.meta.get(REQUESTED) == indirect.BF16X2
     sizes = (images, channels, height, width)

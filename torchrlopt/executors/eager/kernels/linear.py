@@ -153,7 +153,9 @@ def quickest(
         if in_features > _C.MOST_KERNEL_CHANNELS:
             return None
         # The unit takes the same time for any number of rows up to 16.
-        return _estimated(rows or 16, in_features, out_features, dtype)
+        method = _estimated(rows or 16, in_features, out_features, dtype)
+        is_for_onednn = method == indirect.SUMS and _C.kernel_has_matrix_unit() and (rows or 16) > _FEW_ROWS
+        return None if is_for_onednn and in_features >= _C.FEW_KERNEL_CHANNELS else method
     # With more outputs, as for a vocabulary, a weight copy that is 1.5 times as large was not measured.
     is_in_cache = in_features * out_features <= _MAX_WEIGHT_IN_CACHE
     is_known = rows is not None and (is_in_cache or rows >= _MANY_ROWS)
