@@ -57,7 +57,7 @@ enum class Method : int {
   kTiles2 = 2,
   kTiles4 = 4,  // Winograd, see winograd.h
   kInt8 = 8,    // of quantised numbers, see int8.h
-  kBf16x2 = 9,  // the same, less exact
+  kBf16x2 = 9,  // as kBf16x3, less exact
   kBf16 = 10,   // of bfloat16 on a matrix unit
 };
 
@@ -204,7 +204,7 @@ struct Work {
   int64_t scratch_of_thread = 0;  // floats
   int64_t tiles_of_block = 0;     // Winograd: tiles that are computed together
   // For phases.h: time in one thread, in multiplications of the direct method, and floats of weights, whose
-  // first read is not included. With a matrix unit it is included, and `weights` is 0.
+  // first read is not included. It is for floating-point products on a matrix unit, whose `weights` are 0.
   double time = 0, weights = 0;
   Pool pool = Pool::kMax;
   Pointwise pointwise = Pointwise::kActivate;

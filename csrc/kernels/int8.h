@@ -1,6 +1,6 @@
 // Dense convolutions and products of 8-bit integers, which AVX-512 VNNI multiplies four at a time and sums in
-// 32 bits, for images of float32 or bfloat16; and those of float32 images on a matrix unit (Intel's
-// AMX-INT8), from a few pixels on, with the same results.
+// 32 bits, for images of float32 or bfloat16; from a few pixels on, a matrix unit (Intel's AMX-INT8), with
+// the same results.
 //
 // Weights are quantised once: symmetrically, with one scale per output. The numbers of a pixel (of a row, in
 // a product) are quantised in the call: x is about scale * (q - zero) with q in [0, 255], where scale and

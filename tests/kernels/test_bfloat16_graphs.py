@@ -20,7 +20,7 @@ from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import indirect, linear
 
 pytestmark = pytest.mark.skipif(
-    "bfloat16" not in _C.kernel_dtypes(), reason="needs AVX-512 with products of bfloat16, and no matrix unit"
+    "bfloat16" not in _C.kernel_dtypes(), reason="needs AVX-512 with products of bfloat16"
 )
 
 

@@ -1,7 +1,7 @@
 """Packs each weight once for the kernels of `csrc/kernels`, within the available memory.
 
-A packed weight is kept in addition to the original: one for sums takes about as much memory, one for the
-matrix unit 1.5 times as much, one for tiles three to five times as much.
+A packed weight is kept in addition to the original: one for sums takes about as much memory, one in three
+parts for the matrix unit 1.5 times as much, one for tiles three to five times as much.
 """
 
 from __future__ import annotations
