@@ -32,8 +32,8 @@ MODES: dict[str | None, dict[str, Any]] = {
     None: {},
     "default": {},
     "reduce-overhead": {"cuda_graphs": True},
-    "max-autotune": {"executor": "by_calls", "cuda_graphs": True},
-    "max-autotune-no-cudagraphs": {"executor": "by_calls"},
+    "max-autotune": {"executor": "auto", "cuda_graphs": True},
+    "max-autotune-no-cudagraphs": {"executor": "auto"},
 }
 """The options that torch.compile's modes imply; an option that is given overrides its mode."""
 

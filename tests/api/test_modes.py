@@ -23,7 +23,7 @@ def test_modes_of_torch_compile() -> None:
     for mode in ("max-autotune", "max-autotune-no-cudagraphs"):
         with torch.no_grad():
             torch.compile(model, backend="rlopt", mode=mode)(x)
-        found = torchrlopt.reports()[-1].status.candidates
+        found = torchrlopt.reports()[-1].choices
         if mode == "max-autotune":  # on the CPU there are no CUDA graphs, and asking for them leaves all in
             assert {each.executor for each in found} >= {"eager", "onnxruntime"}
         assert found
@@ -41,12 +41,12 @@ def test_modes_of_torch_compile() -> None:
     [
         (None, {}, ("default", False)),
         ("reduce-overhead", {}, ("default", True)),
-        ("max-autotune", {}, ("by_calls", True)),
-        ("max-autotune-no-cudagraphs", {}, ("by_calls", False)),
-        ("max-autotune", {"cuda_graphs": False}, ("by_calls", False)),
-        ("max-autotune", {"lowering": {"cuda_graphs": False}}, ("by_calls", False)),
+        ("max-autotune", {}, ("auto", True)),
+        ("max-autotune-no-cudagraphs", {}, ("auto", False)),
+        ("max-autotune", {"cuda_graphs": False}, ("auto", False)),
+        ("max-autotune", {"lowering": {"cuda_graphs": False}}, ("auto", False)),
         ("reduce-overhead", {"executor": "inductor"}, ("inductor", True)),
-        (None, {"mode": "max-autotune"}, ("by_calls", True)),
+        (None, {"mode": "max-autotune"}, ("auto", True)),
     ],
 )
 def test_what_modes_stand_for(
@@ -64,6 +64,6 @@ def test_what_modes_stand_for(
 def test_optimise_takes_the_modes_of_torch_compile() -> None:
     later = torchrlopt.optimise(nn.ReLU().eval(), mode="max-autotune", cuda_graphs=False)
     options = later._torchrlopt_runner.options
-    assert (options.executor, options.lowering.cuda_graphs) == ("by_calls", False)
+    assert (options.executor, options.lowering.cuda_graphs) == ("auto", False)
     with pytest.raises(OptionsError, match="did you mean 'max-autotune'"):
         torchrlopt.optimise(nn.ReLU().eval(), mode="max_autotune")

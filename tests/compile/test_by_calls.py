@@ -287,7 +287,7 @@ def test_the_next_process_begins_with_the_choice(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "onnxruntime"))
     x = torch.randn(4, 64)
     original = model()
-    fast = torchrlopt.optimise(original, (x,), mode="max-autotune", measure_ms=20.0)
+    fast = torchrlopt.optimise(original, (x,), executor="by_calls", measure_ms=20.0)
     with torch.no_grad():
         expected = original(x)
         for _ in range(20_000):
@@ -298,7 +298,7 @@ def test_the_next_process_begins_with_the_choice(monkeypatch: pytest.MonkeyPatch
     assert [each.state for each in status.candidates].count("chosen") == 1, str(fast.report)
     assert not [each for each in status.candidates if each.state == "failed"], str(fast.report)
     torch._dynamo.reset()
-    again = torchrlopt.optimise(model(), (x,), mode="max-autotune", measure_ms=20.0)
+    again = torchrlopt.optimise(model(), (x,), executor="by_calls", measure_ms=20.0)
     assert again.report.status.candidates == []
     assert again.report.status.by_calls == "an earlier process has chosen"
     assert again.wait()
@@ -308,7 +308,7 @@ def test_with_deterministic_the_first_call_decides(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "onnxruntime"))
     x = torch.randn(4, 64)
     options = {"measure_ms": 20.0, "budget_ms": 20.0, "searcher": "none", "cache": False}
-    fast = torchrlopt.optimise(model(), (x,), mode="max-autotune", deterministic=True, **options)  # type: ignore[arg-type]
+    fast = torchrlopt.optimise(model(), (x,), executor="by_calls", deterministic=True, **options)  # type: ignore[arg-type]
     status = fast.report.status
     assert status.by_calls is not None
     assert status.by_calls.startswith("off: later calls")
@@ -337,7 +337,7 @@ def test_a_program_ends_while_something_is_built(tmp_path: Path, own_store: Path
 import torch, torchrlopt
 from torch import nn
 model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(8)]).eval()
-fast = torchrlopt.optimise(model, (torch.randn(2, 64),), mode="max-autotune", measure_ms=5.0)
+fast = torchrlopt.optimise(model, (torch.randn(2, 64),), executor="by_calls", measure_ms=5.0)
 while not any(each.state == "building" for each in fast.report.status.candidates):
     fast.wait(0.001)
 """
