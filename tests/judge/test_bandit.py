@@ -56,6 +56,22 @@ def test_one_that_enters_later_reopens_the_choice(ms: float) -> None:
     assert found.best == (late if ms < 1 else 0)
 
 
+@pytest.mark.parametrize("slow", [2.0, 5.0, 20.0])
+@pytest.mark.parametrize("means", [(1.0, 1.3), (1.3, 1.0)])
+def test_one_slow_first_call_does_not_decide(means: tuple[float, float], slow: float) -> None:
+    fastest = int(np.argmin(means))
+    for seed in range(20):
+        found, rng, last, is_first = bandit(2), np.random.default_rng(seed), -1, True
+        for at in range(200):
+            which = found.choose()
+            ms = means[which] * float(np.exp(0.03 * rng.normal()))
+            if is_first and which == last == fastest:  # the first call that counts
+                ms, is_first = ms * slow, False
+            found.note(which, ms, float(at))
+            last = which
+        assert (found.best, is_first) == (fastest, False)
+
+
 def test_one_that_fails_leaves_even_if_it_is_next() -> None:
     found = bandit(3)
     found.note(0, 1.0, 0.0)  # behind another's call: once more

@@ -33,13 +33,15 @@ class Bandit:
     candidate is left out."""
     FEW = 2
     """Calls of a candidate that must count before it is left out or chosen: the first are slower than later
-    ones, and one that was interrupted says nothing."""
+    ones, and one that was interrupted says nothing. The first two count together, the lesser one first: what
+    sets a mean cannot be clipped."""
 
     def __init__(self, rng: np.random.Generator, count: int = 0) -> None:
         self._mean: NDArray[np.float64] = np.zeros(1)
         self._cov = np.diag([self.PHASE**2])
         self._noise, self._rng = self.NOISE**2, rng
         self._seen: list[int] = []
+        self._held: dict[int, float] = {}
         self._at: float | None = None
         self._last = self._waiting = -1
         self.live: list[int] = []
@@ -119,7 +121,17 @@ class Bandit:
         if not is_settled and self._seen[which] < self.FEW:
             self._waiting = which
             return
-        self._waiting, here, log_ms = -1, 1 + which, math.log(ms)
+        if not self._seen[which] and which not in self._held:
+            self._held[which], self._waiting = ms, which
+            return
+        first, self._waiting = self._held.pop(which, None), -1
+        for each in (ms,) if first is None else sorted((first, ms)):
+            self._observe(which, math.log(each), at_ms)
+        self._leave_out()
+
+    def _observe(self, which: int, log_ms: float, at_ms: float) -> None:
+        """Update the posterior."""
+        here = 1 + which
         if self._at is None:
             self._mean[1:] = log_ms
         self._decay(at_ms)
@@ -134,7 +146,6 @@ class Bandit:
         self._mean += gains / total * error
         self._cov -= np.outer(gains / total, gains)
         self._seen[which] += 1
-        self._leave_out()
 
     def _decay(self, at_ms: float) -> None:
         """Let the phase return to normal."""
