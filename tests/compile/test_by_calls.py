@@ -27,12 +27,12 @@ from torchrlopt.compile.background import BACKGROUND
 from torchrlopt.compile.by_calls import ByCalls, refusal
 from torchrlopt.compile.choice import Rest
 from torchrlopt.compile.compiled import Compiled
-from torchrlopt.errors import LoweringError
+from torchrlopt.errors import LoweringError, WeightsError
 from torchrlopt.executors import registry
 from torchrlopt.judge import timing
 from torchrlopt.judge.faster import Race
 from torchrlopt.judge.timing import Sample
-from torchrlopt.options import Options
+from torchrlopt.options import OnError, Options
 from torchrlopt.report import Journal, Report, Status
 
 X = torch.zeros(2)
@@ -45,11 +45,20 @@ class Graph:
     def __init__(self, name: str, made: list[str]) -> None:
         self.name, self.made = name, made
         self.during: Callable[[], object] = lambda: None
+        self.num_evaluations, self.added = 1, 1
 
     def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor]:
         self.made.append(self.name)
         self.during()
-        return (x + 1,)
+        return (x + self.added,)
+
+    def see_new_weights(self) -> None:
+        """Evaluate the expressions over weights in the next call, wrongly."""
+
+        def evaluate() -> None:
+            self.num_evaluations, self.added, self.during = self.num_evaluations + 1, 7, lambda: None
+
+        self.during = evaluate
 
 
 class Original(nn.Module):
@@ -66,16 +75,23 @@ class Traffic:
         monkeypatch: replaces the clock.
         first: what the first call runs.
         price: of each executor as a multiple of another's.
+        on_error: see `Options`.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, first: str = "eager", price: float = 1.0) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        first: str = "eager",
+        price: float = 1.0,
+        on_error: OnError = "fallback",
+    ) -> None:
         monkeypatch.setattr(timing, "sample_of", self._sample_of)
         self.made: list[str] = []
         self.graphs = {name: Graph(name, self.made) for name in (*MS, "inductor")}
         self.built: list[str] = []
         self.may_build = threading.Event()
         self.may_build.set()
-        options = Options(cache=False)
+        options = Options(cache=False, on_error=on_error)
         found = attempted(options, Journal(), MS["original"], MS["eager"], self.graphs["eager"])
         found = dataclasses.replace(found, options=dataclasses.replace(options, executor="eager"))
         if first == "original":
@@ -87,7 +103,8 @@ class Traffic:
         self.compiled = Compiled(
             found.run or self.graphs["original"],
             Original(),
-            Status("undecided"),  # type: ignore[arg-type]
+            Status("rewritten" if first == "eager" else "undecided"),
+            on_error,
         )
         ByCalls(found, Rest(contest, variants, None), self.compiled, self.graphs["original"]).begin()
 
@@ -220,6 +237,42 @@ def test_what_has_failed_without_another_is_not_replaced(monkeypatch: pytest.Mon
     assert traffic.compiled.lowered is None
     assert traffic.compiled.status.kept == "original"
     assert Report(traffic.compiled.status).wait(60)
+
+
+@pytest.mark.hides_errors
+@pytest.mark.parametrize("which", ["eager", "onnxruntime"])
+def test_new_weights_end_the_choice_and_no_wrong_output_reaches_the_caller(
+    monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    traffic = Traffic(monkeypatch)
+    traffic.build()
+    traffic.graphs[which].see_new_weights()
+    while which not in traffic.made:
+        traffic.call()
+    status = traffic.compiled.status
+    assert traffic.made[-2:] == [which, "original"]
+    assert traffic.states["eager"] == "chosen"
+    assert set(traffic.states.values()) == {"chosen", "dropped"}
+    assert Report(status).wait(0)
+    traffic.call(5)  # the chosen one is compared with the original, and given up if it is wrong
+    assert status.kept == ("original" if which == "eager" else "rewritten")
+
+
+@pytest.mark.hides_errors
+def test_weights_errors_drop_nothing_and_on_error_raise_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_for_weights() -> None:
+        raise WeightsError("deleted")
+
+    traffic = Traffic(monkeypatch)
+    traffic.build()
+    traffic.graphs["eager"].during = fail_for_weights
+    traffic.call(3)
+    assert set(traffic.states.values()) == {"live", "waiting"}
+    traffic = Traffic(monkeypatch, on_error="raise")
+    traffic.build()
+    traffic.graphs["eager"].during = fail
+    with pytest.raises(RuntimeError, match="no memory"):
+        traffic.call()
 
 
 def test_a_wrong_call_is_the_caller_s_error_and_drops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

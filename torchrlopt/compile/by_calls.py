@@ -29,6 +29,7 @@ from torchrlopt.compile.background import BACKGROUND
 from torchrlopt.compile.choice import Rest, remember
 from torchrlopt.compile.compiled import Compiled
 from torchrlopt.compile.fallback import WARNINGS, described
+from torchrlopt.errors import WeightsError
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.judge.bandit import Bandit
@@ -71,7 +72,8 @@ class ByCalls:
     """Runs the calls of a graph until they have chosen its executor; thread-safe.
 
     While anything is built, calls run the best so far and are not timed: the builder slows down one executor
-    more than another.
+    more than another. Candidates are checked for the weights of the time when they are built: the first call
+    with others gets the original's result and ends the choice, and `Compiled` checks what runs from then on.
 
     Args:
         found: what the first call runs; without a rewritten graph, that is the original.
@@ -83,7 +85,8 @@ class ByCalls:
     def __init__(self, found: Attempt, rest: Rest, compiled: Compiled, original: Lowered) -> None:
         assert found.timing is not None, "it was timed against the original"
         self._found, self._key, self._compiled = found.unbuilt, rest.key, weakref.ref(compiled)
-        self._contest, self._status = rest.contest, compiled.status
+        self._contest, self._status, self._original = rest.contest, compiled.status, original
+        self._on_error, self._verify = found.options.on_error, found.options.verify
         self._contest.note(found)
         self._attempts: list[Attempt | None] = []
         self._rows: list[Candidate] = []
@@ -114,7 +117,7 @@ class ByCalls:
         """Run the calls from now on."""
         compiled = self._compiled()
         assert compiled is not None, "it is being made"
-        compiled.replace(self)
+        compiled.replace(self, 0)
         BACKGROUND.add(self)
 
     # What the builder calls.
@@ -122,13 +125,16 @@ class ByCalls:
     @property
     def starts_threads(self) -> bool:
         """See `Work`: runtimes do when they are built, if they may use several."""
-        executor = self._todo[0][1].executor if self._todo else ""
+        with self._lock:
+            executor = self._todo[0][1].executor if self._todo else ""
         return torch.get_num_threads() > 1 and bool(executor) and registry.row(executor).needs_settling
 
     def step(self) -> bool:
         """Build and check the next candidate; see `Work`."""
-        if self._todo:
-            row, options = self._todo[0]
+        with self._lock:
+            todo = self._todo[0] if self._todo else None
+        if todo is not None:
+            row, options = todo
             try:
                 with torch.no_grad():  # as in the first call; each thread has its own mode
                     self._build(row, options)
@@ -169,7 +175,7 @@ class ByCalls:
         self._rows.append(row)
         self._runs.append(run)
         self._attempts.append(None if attempt is None else attempt.unbuilt)
-        self._evaluations.append(-getattr(run, "num_evaluations", 0))  # those of the check are no calls
+        self._evaluations.append(_evaluations(run))
         self._times.append([])
         self._bandit.enter()
 
@@ -177,38 +183,49 @@ class ByCalls:
 
     @property
     def num_evaluations(self) -> int:
-        """See `Lowered`; of all candidates."""
-        runs = zip(self._evaluations, list(self._runs), strict=False)
-        return sum(known + getattr(run, "num_evaluations", 0) for known, run in runs)
+        """See `Lowered`: 0, since calls with new weights are answered by the original."""
+        return 0
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
-        """Run on the inputs of the ATen graph; if a candidate fails, another one answers."""
+        """Run on the inputs of the ATen graph; if a candidate fails, the original answers."""
         with self._lock:
-            self._num_running += 1
-            self._num_begun += 1
-            number, is_alone = self._num_begun, self._num_running == 1
-            is_timed = is_alone and not (self._is_frozen or BACKGROUND.is_busy or is_traced())
+            is_timed = self._num_running == 0 and not (self._is_frozen or BACKGROUND.is_busy or is_traced())
             which = self._bandit.choose() if is_timed else self._bandit.best
             run = self._runs[which]
             assert run is not None, "it is live"
+            self._num_running += 1
+            self._num_begun += 1
+            number = self._num_begun
         try:
             outputs, sample = timed(lambda: run(*args), (), is_brief=True) if is_timed else (run(*args), None)
         except Exception as error:
-            other = next((self._runs[each] for each in self._bandit.live if each != which), None)
-            if other is None:
+            with self._lock:
+                is_last = self._bandit.live == [which]
+            if is_last or self._on_error == "raise" or isinstance(error, WeightsError):
                 raise
-            outputs = other(*args)  # raises, too, if the call is wrong
+            outputs = self._original(*args)  # raises, too, if the call is wrong
             self._drop(which, error)
             return outputs
         finally:
             with self._lock:
                 self._num_running -= 1
+        if self._verify and _evaluations(run) != self._evaluations[which]:
+            with self._lock:
+                self._end_early()
+            return self._original(*args)
         with self._lock:
             if sample is None or number != self._num_begun:
                 self._bandit.skip(which)
             elif which in self._bandit.live:
                 self._note(which, sample.ms)
         return outputs
+
+    def _end_early(self) -> None:
+        """Let `Compiled` run the best so far; the next process chooses again."""
+        compiled = self._compiled()
+        if compiled is not None and compiled.lowered is self:
+            self._key = None
+            self._settle()
 
     def _note(self, which: int, ms: float) -> None:
         self._bandit.note(which, ms, time.monotonic() * 1e3)
@@ -238,7 +255,7 @@ class ByCalls:
         for which, row in enumerate(self._rows):
             row.chance = chances.get(which)
             if which not in live:
-                self._forget(which)
+                self._runs[which] = None
                 if row.state == "live":
                     row.state, row.reason = "dropped", "hardly the fastest"
         if self._todo or not self._bandit.is_over:
@@ -255,11 +272,6 @@ class ByCalls:
         else:
             self._settle()
 
-    def _forget(self, which: int) -> None:
-        run, self._runs[which] = self._runs[which], None
-        if run is not None:
-            self._evaluations[which] += getattr(run, "num_evaluations", 0)
-
     def _timing(self, which: int) -> Timing:
         """A candidate's timing against the original, by the ratio of its times to the first candidate's."""
         timing, bandit = self._found.timing, self._bandit
@@ -273,21 +285,21 @@ class ByCalls:
         which, compiled = self._bandit.best, self._compiled()
         assert compiled is not None, "it runs us"
         attempt, run, row = self._attempts[which], self._runs[which], self._rows[which]
-        for each in self._rows:
-            if each.state == "live":
-                each.state = "dropped"
         row.state = "chosen"
         if attempt is None:
-            self._status.keep_original("calls of the original take less time")
+            is_certain = self._bandit.is_over
+            reason = "calls of the original take less time" if is_certain else "new weights ended the choice"
+            self._status.keep_original(reason)
         else:
             self._status.kept, self._status.fallback_reason = "rewritten", None
-        compiled.replace(None if attempt is None else run)
+        compiled.replace(None if attempt is None else run, self._evaluations[which])
         if self._key is not None:
             try:
                 self._store(self._key, which)
             except Exception as error:  # noqa: BLE001  # the next process has to choose again
                 fallback.log_traceback(error)
-        _end(self._settled)
+        self._todo.clear()
+        _give_up(self._settled, self._status.candidates)
 
     def _store(self, key: str, which: int) -> None:
         """Store the choice and its timing, from which the next process begins."""
@@ -304,13 +316,18 @@ def _row(options: Options) -> Candidate:
     return Candidate(options.executor, options.search.searcher)
 
 
+def _evaluations(run: Lowered) -> int:
+    """How often expressions over weights were evaluated."""
+    return getattr(run, "num_evaluations", 0)
+
+
 def _end(settled: Future[None]) -> None:
     if not settled.done():
         settled.set_result(None)
 
 
 def _give_up(settled: Future[None], rows: Sequence[Candidate]) -> None:
-    """End the wait for a choice that nobody will make any more: the graph is gone, or has failed."""
+    """End the wait for a choice that is over, or that nobody will make any more, and drop what is open."""
     for row in rows:
         if row.state in OPEN:
             row.state = "dropped"

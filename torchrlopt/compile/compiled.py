@@ -227,11 +227,10 @@ class Compiled:
         WARNINGS.warn(error.what, described(error), "computes in float32 from now on")
         self.lowered, self._lower, self._evaluations = exact, None, _evaluations(exact)
 
-    def replace(self, lowered: Lowered | None) -> None:
-        """Run another graph from now on, or the original."""
+    def replace(self, lowered: Lowered | None, num_evaluations: int) -> None:
+        """Run another graph, or the original; evaluations beyond that number are of new weights."""
         with self._lock:
-            self.lowered = lowered
-            self._evaluations = _evaluations(lowered)
+            self.lowered, self._evaluations = lowered, num_evaluations
 
     def _note_weights(self, lowered: Lowered, args: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Count the sets of weights; compare the outputs for the second, fourth, eighth and so on.
