@@ -302,6 +302,28 @@ def run_in_thread(work: Callable[[], object]) -> None:
     thread.join()
 
 
+@pytest.mark.hides_errors
+@pytest.mark.parametrize("is_later", [False, True])
+def test_without_a_thread_the_best_so_far_is_chosen(monkeypatch: pytest.MonkeyPatch, is_later: bool) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    traffic = None
+    if is_later:
+        traffic = Traffic(monkeypatch, price=0.5)
+        traffic.build()
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", refuse)
+        traffic = traffic or Traffic(monkeypatch)
+        traffic.settle()
+    best = "onnxruntime" if is_later else "eager"
+    assert {name for name, state in traffic.states.items() if state == "chosen"} == {best}
+    assert not BACKGROUND.is_busy
+    other = Traffic(monkeypatch)
+    other.settle()
+    assert other.states["onnxruntime"] == "chosen"
+
+
 def test_a_forked_child_stays_with_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     traffic = Traffic(monkeypatch)
     traffic.may_build.clear()

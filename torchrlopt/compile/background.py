@@ -59,13 +59,18 @@ class Background:
         return self._is_building or bool(self._queue)
 
     def add(self, work: Work) -> None:
-        """Do some work, after that which is there."""
+        """Do some work, after that which is there.
+
+        Raises:
+            RuntimeError: the process may not start another thread; the work is not queued.
+        """
         with self._lock:
+            if not self._threads:
+                thread = threading.Thread(target=self._run, name="torchrlopt", daemon=True)
+                thread.start()  # it waits for the lock
+                self._threads = [thread]
             self._known.add(work)
             self._queue.append(weakref.ref(work))
-            if not self._threads:
-                self._threads = [threading.Thread(target=self._run, name="torchrlopt", daemon=True)]
-                self._threads[0].start()
 
     @contextlib.contextmanager
     def waits(self) -> Iterator[None]:
@@ -109,8 +114,11 @@ class Background:
                 found[0] = work.step()
 
         thread = threading.Thread(target=step, name="torchrlopt", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # there may be no other thread
+            return work.step()
         self._threads.append(thread)
-        thread.start()
         thread.join()
         self._threads.remove(thread)
         return found[0]

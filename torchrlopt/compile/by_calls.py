@@ -118,7 +118,8 @@ class ByCalls:
         compiled = self._compiled()
         assert compiled is not None, "it is being made"
         compiled.replace(self, 0)
-        BACKGROUND.add(self)
+        with self._lock:
+            self._build_rest()
 
     # What the builder calls.
 
@@ -220,6 +221,14 @@ class ByCalls:
                 self._note(which, sample.ms)
         return outputs
 
+    def _build_rest(self) -> None:
+        """Have what is to be built built; where no thread can start, end the choice."""
+        try:
+            BACKGROUND.add(self)
+        except RuntimeError as error:
+            fallback.log_traceback(error)
+            self._end_early()
+
     def _end_early(self) -> None:
         """Let `Compiled` run the best so far; the next process chooses again."""
         compiled = self._compiled()
@@ -268,7 +277,7 @@ class ByCalls:
                         attempt, run=self._runs[which], timing=self._timing(which)
                     )
                     self._contest.note(timed_run)
-            BACKGROUND.add(self)
+            self._build_rest()
         else:
             self._settle()
 
@@ -288,7 +297,7 @@ class ByCalls:
         row.state = "chosen"
         if attempt is None:
             is_certain = self._bandit.is_over
-            reason = "calls of the original take less time" if is_certain else "new weights ended the choice"
+            reason = "calls of the original take less time" if is_certain else "the choice ended early"
             self._status.keep_original(reason)
         else:
             self._status.kept, self._status.fallback_reason = "rewritten", None
