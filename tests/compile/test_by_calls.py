@@ -76,6 +76,7 @@ class Traffic:
         first: what the first call runs.
         price: of each executor as a multiple of another's.
         on_error: see `Options`.
+        given: other options.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Traffic:
         first: str = "eager",
         price: float = 1.0,
         on_error: OnError = "fallback",
+        **given: Any,
     ) -> None:
         monkeypatch.setattr(timing, "sample_of", self._sample_of)
         self.made: list[str] = []
@@ -91,7 +93,7 @@ class Traffic:
         self.built: list[str] = []
         self.may_build = threading.Event()
         self.may_build.set()
-        options = Options(cache=False, on_error=on_error)
+        options = Options(cache=False, on_error=on_error, **given)
         found = attempted(options, Journal(), MS["original"], MS["eager"], self.graphs["eager"])
         found = dataclasses.replace(found, options=dataclasses.replace(options, executor="eager"))
         if first == "original":
@@ -200,6 +202,25 @@ def test_losers_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     traffic.settle()
     traffic.graphs.clear()
     assert [name for name, graph in graphs.items() if graph() is not None] == ["onnxruntime"]
+
+
+def test_what_is_dropped_is_freed_before_the_choice_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MS, "eager", 20.0)
+    monkeypatch.setitem(MS, "openvino", 1.004)
+    traffic = Traffic(monkeypatch)
+    traffic.build()
+    eager = weakref.ref(traffic.graphs.pop("eager"))
+    while traffic.states["eager"] != "dropped":
+        traffic.call()
+    assert traffic.compiled.status.is_open
+    assert eager() is None
+
+
+def test_no_executor_is_built_after_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    traffic = Traffic(monkeypatch, autotune_s=1e-9)
+    traffic.settle()
+    assert traffic.built == []
+    assert traffic.states["eager"] == "chosen"
 
 
 def fail() -> None:

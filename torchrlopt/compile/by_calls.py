@@ -87,7 +87,7 @@ class ByCalls:
         self._found, self._key, self._compiled = found.unbuilt, rest.key, weakref.ref(compiled)
         self._contest, self._status, self._original = rest.contest, compiled.status, original
         self._on_error, self._verify = found.options.on_error, found.options.verify
-        self._contest.note(found)
+        self._enter(found)
         self._attempts: list[Attempt | None] = []
         self._rows: list[Candidate] = []
         self._runs: list[Lowered | None] = []
@@ -170,6 +170,10 @@ class ByCalls:
         assert found.run is not None, "nothing was timed that could be too slow"
         with self._lock:
             self._admit(row, found.run, found)
+
+    def _enter(self, attempt: Attempt) -> None:
+        """Let an attempt enter the race, which runs nothing: it would keep a built graph that is dropped."""
+        self._contest.note(dataclasses.replace(attempt, run=attempt.run and self._original))
 
     def _admit(self, row: Candidate, run: Lowered, attempt: Attempt | None) -> None:
         row.state = "live"
@@ -273,10 +277,8 @@ class ByCalls:
             self._todo, self._later = deque(self._later), []
             for which, attempt in enumerate(self._attempts):
                 if which > 0 and attempt is not None and self._times[which]:
-                    timed_run = dataclasses.replace(
-                        attempt, run=self._runs[which], timing=self._timing(which)
-                    )
-                    self._contest.note(timed_run)
+                    run, timing = self._runs[which], self._timing(which)
+                    self._enter(dataclasses.replace(attempt, run=run, timing=timing))
             self._build_rest()
         else:
             self._settle()

@@ -318,7 +318,7 @@ class Contest:
         best, is_late = self.best, time.perf_counter() - self._start > self._options.timing.autotune_s
         # Eager PyTorch is the last resort, and is built in a moment: it is always tried.
         if executor != BASELINE:
-            if self.choices and is_late:
+            if self._attempts and is_late:
                 return "the time was over"
             if best is not None and self.race.is_good_enough:
                 return f"{best.options.executor} is far faster than the original"
