@@ -15,6 +15,7 @@ from torchrlopt.capture.sampling import random_inputs
 from torchrlopt.errors import UnsupportedError, VerificationError
 from torchrlopt.judge import right
 from torchrlopt.judge.floats import Own
+from torchrlopt.judge.graph_check import GraphCheck
 from torchrlopt.judge.stored import errors_as_dict, errors_from
 from torchrlopt.judge.tolerances import TOLERANCES
 
@@ -293,6 +294,16 @@ def test_an_original_that_cannot_be_run_is_unsupported() -> None:
     graph = torch.fx.symbolic_trace(lambda x: (x.view(3),))
     with pytest.raises(UnsupportedError, match="cannot be run"):
         right.confirm(graph, graph.forward, (torch.zeros(3),), (torch.zeros(4),), "a call")
+
+
+def test_the_next_candidate_is_checked_for_weights_that_changed() -> None:
+    x, w = x_and_w()
+    check = GraphCheck(traced(lambda x, w: (x @ w,), x, w), lambda: [x, w], [1], "cpu", 0)
+    for _ in range(2):
+        check.verify(lambda x, w: (x @ w,), holds_for_all_weights=False, known=None)
+        w.mul_(1.1)
+    with pytest.raises(VerificationError):
+        check.verify(lambda x, w: (x @ w * 1.1,), holds_for_all_weights=False, known=None)
 
 
 def test_a_number_is_no_tensor() -> None:

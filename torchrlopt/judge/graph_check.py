@@ -14,6 +14,7 @@ from torchrlopt.judge import right
 from torchrlopt.judge.floats import Own
 from torchrlopt.judge.timing import Sample, Stopwatch
 from torchrlopt.torch_private.operators import OpOverload
+from torchrlopt.torch_private.tensors import version_of
 
 logger = logging.getLogger("torchrlopt")
 
@@ -60,6 +61,7 @@ class GraphCheck:
         self._is_on_cpu, self._seed = device_type == "cpu", seed
         self.seen: tuple[Sample, Sample] | None = None
         self._standards: dict[tuple[bool, bool, bool], right.Standard] = {}
+        self._versions: list[int] = []  # of the weights that these were computed with
 
     def verify(
         self, candidate: right.Callee, holds_for_all_weights: bool, known: Verified | None
@@ -77,6 +79,10 @@ class GraphCheck:
         """
         inputs = self._inputs()
         self.seen = None
+        weights = [inputs[at] for at in sorted(self._static)]
+        versions = [version_of(w) for w in weights if isinstance(w, torch.Tensor) and not w.is_inference()]
+        if versions != self._versions:
+            self._standards, self._versions = {}, versions
         if known is None:
             found = self._verify_random(candidate, inputs, holds_for_all_weights)
             if found is None:  # the model rejects random inputs: use the user's own
