@@ -400,11 +400,19 @@ def test_the_next_process_begins_with_the_choice(monkeypatch: pytest.MonkeyPatch
     assert again.wait()
 
 
-def test_with_deterministic_the_first_call_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_everywhere", [False, True])
+def test_with_deterministic_the_first_call_decides(
+    is_everywhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(registry, "available", lambda device_type: ("eager", "onnxruntime"))
     x = torch.randn(4, 64)
-    options = {"measure_ms": 20.0, "budget_ms": 20.0, "searcher": "none", "cache": False}
-    fast = torchrlopt.optimise(model(), (x,), executor="by_calls", deterministic=True, **options)  # type: ignore[arg-type]
+    options: Any = {"measure_ms": 20.0, "budget_ms": 20.0, "searcher": "none", "cache": False}
+    options["deterministic"] = not is_everywhere
+    torch.use_deterministic_algorithms(is_everywhere)
+    try:
+        fast = torchrlopt.optimise(model(), (x,), executor="by_calls", **options)
+    finally:
+        torch.use_deterministic_algorithms(False)
     status = fast.report.status
     assert status.by_calls is not None
     assert status.by_calls.startswith("off: later calls")
@@ -421,11 +429,7 @@ def test_what_calls_cannot_choose() -> None:
     assert "sizes" in (why(X, 3) or "")
     assert "measure_plans" in (why(X, measure_plans=2) or "")
     assert "max_error" in (why(X, max_error=0.1) or "")
-    torch.use_deterministic_algorithms(True)
-    try:
-        assert "deterministic" in (why(X) or "")
-    finally:
-        torch.use_deterministic_algorithms(False)
+    assert "deterministic" in (why(X, deterministic=True) or "")
 
 
 def test_a_program_ends_while_something_is_built(tmp_path: Path, own_store: Path) -> None:

@@ -339,7 +339,7 @@ class Runner:
                     self._start_trial_after(settled, _kind(args, kwargs))
                 elif is_over:
                     self._time_whole_call(args, kwargs)
-                elif not self.options.deterministic:
+                elif not (self.options.deterministic or torch.are_deterministic_algorithms_enabled()):
                     self._start_trial(args, kwargs)
             except Exception as error:
                 if self.options.on_error == "raise":

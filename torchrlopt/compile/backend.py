@@ -154,6 +154,8 @@ def compile_graph(
     Returns:
         The rewritten graph behind AOTAutograd's wrapper if it is right and faster, else `gm` itself.
     """
+    if torch.are_deterministic_algorithms_enabled():  # here, so that what is shared by options knows of it
+        options = dataclasses.replace(options, deterministic=True)
     this = _Compilation(options, Journal(searcher=options.search.searcher, executor=options.executor))
     run = None
     try:
@@ -219,7 +221,7 @@ def _is_to_be_checked(this: _Compilation, example_inputs: Sequence[Any], model: 
     found, lowering, policy = this.found, this.options.lowering, Policy.of(this.options.timing)
     if found is None or found.correct is None or found.timing is None or lowering.release_weights:
         return False
-    if this.status.candidates or this.options.deterministic or torch.are_deterministic_algorithms_enabled():
+    if this.status.candidates or this.options.deterministic:
         return False
     if any(isinstance(each, torch.SymInt) for each in example_inputs):
         return False

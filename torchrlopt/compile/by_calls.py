@@ -45,7 +45,7 @@ ORIGINAL = "original"
 
 def refusal(options: Options, traced: Traced) -> str | None:
     """Return why calls cannot choose the executor of a graph; None if they can."""
-    if options.deterministic or torch.are_deterministic_algorithms_enabled():
+    if options.deterministic:
         return "later calls run what the first one runs (deterministic)"
     if traced.device.type != "cpu":
         return "CUDA graphs cannot be recorded while other threads compute"
