@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -398,6 +399,23 @@ def test_the_next_process_begins_with_the_choice(monkeypatch: pytest.MonkeyPatch
     assert again.report.status.candidates == []
     assert again.report.status.by_calls == "an earlier process has chosen"
     assert again.wait()
+
+
+def test_the_next_process_keeps_an_original_that_won(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its first call had measured: calls decided otherwise."""
+    options = Options(executor="by_calls")
+    monkeypatch.setattr(choice, "_key", lambda *_: "key")
+    monkeypatch.setattr(
+        choice, "_remembered", lambda *_: ([dataclasses.replace(options, executor="eager")], False)
+    )
+    contestant: Any = SimpleNamespace(subject=SimpleNamespace(device=X.device))
+
+    def attempt(variant: Options, journal: Journal) -> Attempt:
+        return attempted(variant, journal, 2.0, 1.0)
+
+    found, rest = choice.choose_at_first(attempt, contestant, options, Journal())
+    assert (found.run, rest) == (None, None)
+    assert "calls of the original took less time" in str(found.reason)
 
 
 @pytest.mark.parametrize("is_everywhere", [False, True])

@@ -134,7 +134,9 @@ def choose_at_first(
         except recoverable_errors(options.on_error) as error:
             fallback.log_traceback(error)
         else:
-            if has_won == (found.run is not None):
+            if not has_won:  # the first call's timing may say otherwise: calls contradicted it
+                return dataclasses.replace(found, run=None, reason=found.reason or _LOST), None
+            if found.run is not None:
                 return _correcting(key, found), None
     found = choose(attempt, contestant, dataclasses.replace(options, executor="default"), journal)
     tried = {(each.executor, each.searcher) for each in found.journal.report().choices}
@@ -142,6 +144,8 @@ def choose_at_first(
     rest = [each for each in variants if (each.executor, each.search.searcher) not in tried]
     return found, Rest(contest_of(attempt, contestant, auto, Journal(), _BY_CALLS, _no_duel), rest, key)
 
+
+_LOST = "in an earlier process, calls of the original took less time"
 
 _BY_CALLS = Policy(good_enough_speedup=math.inf, near=1.0)
 """What is left out by the times of calls: nobody is timed again."""
