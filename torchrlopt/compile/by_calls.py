@@ -41,6 +41,8 @@ from torchrlopt.report import OPEN, Candidate, Journal, Timing
 from torchrlopt.torch_private.modes import is_traced
 
 ORIGINAL = "original"
+_LATEST = 100
+"""Calls of a candidate whose median is reported: the choice may go on for as long as the program does."""
 
 
 def refusal(options: Options, traced: Traced) -> str | None:
@@ -92,7 +94,7 @@ class ByCalls:
         self._rows: list[Candidate] = []
         self._runs: list[Lowered | None] = []
         self._evaluations: list[int] = []
-        self._times: list[list[float]] = []
+        self._latest: list[deque[float]] = []
         self._bandit = Bandit(np.random.default_rng(found.options.search.seed))
         self._num_running = self._num_begun = 0
         self._is_frozen = False
@@ -181,7 +183,7 @@ class ByCalls:
         self._runs.append(run)
         self._attempts.append(None if attempt is None else attempt.unbuilt)
         self._evaluations.append(_evaluations(run))
-        self._times.append([])
+        self._latest.append(deque(maxlen=_LATEST))
         self._bandit.enter()
 
     # What calls do.
@@ -242,9 +244,9 @@ class ByCalls:
 
     def _note(self, which: int, ms: float) -> None:
         self._bandit.note(which, ms, time.monotonic() * 1e3)
-        self._times[which].append(ms)
         row = self._rows[which]
-        row.calls, row.median_ms = len(self._times[which]), statistics.median(self._times[which])
+        self._latest[which].append(ms)
+        row.calls, row.median_ms = row.calls + 1, statistics.median(self._latest[which])
         self._update()
 
     def _drop(self, which: int, error: Exception) -> None:
@@ -276,7 +278,7 @@ class ByCalls:
         if self._later:
             self._todo, self._later = deque(self._later), []
             for which, attempt in enumerate(self._attempts):
-                if which > 0 and attempt is not None and self._times[which]:
+                if which > 0 and attempt is not None and self._rows[which].calls:
                     run, timing = self._runs[which], self._timing(which)
                     self._enter(dataclasses.replace(attempt, run=run, timing=timing))
             self._build_rest()
@@ -288,8 +290,8 @@ class ByCalls:
         timing, bandit = self._found.timing, self._bandit
         assert timing is not None, "as in the constructor"
         after_ms = self._first_ms * math.exp(bandit.log_ratio(which, 0))
-        gain, calls = 1 - after_ms / timing.before_ms, len(self._times[which])
-        return Timing(timing.before_ms, after_ms, gain, bandit.noise, max(1, calls))
+        gain = 1 - after_ms / timing.before_ms
+        return Timing(timing.before_ms, after_ms, gain, bandit.noise, max(1, self._rows[which].calls))
 
     def _settle(self) -> None:
         """Let `Compiled` run the best, and store the choice."""

@@ -39,7 +39,7 @@ class Candidate:
         searcher: that made the plan for it; "none" for the original graph in this executor.
         state: of being built and tried.
         calls: that it has run and that were timed.
-        median_ms: of these calls, in milliseconds; None without any.
+        median_ms: of the last of these calls, in milliseconds; None without any.
         chance: to be the fastest, once it has run.
         reason: why it was dropped, or failed.
     """
