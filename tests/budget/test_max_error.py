@@ -16,6 +16,7 @@ from torch import nn
 
 import torchrlopt
 from tests.budget.models import block, images, uneven
+from torchrlopt.artefact import module
 from torchrlopt.compile import mixed_precision, precision_note, within_budget
 from torchrlopt.errors import BudgetError, OptionsError
 from torchrlopt.executors.eager.kernels.indirect import has_int8
@@ -409,7 +410,9 @@ def test_a_choice_is_stored_and_measured_again(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.skipif(not has_int8(torch.float32), reason="the processor does not multiply 8-bit integers")
 @pytest.mark.parametrize("make", [block, images])
-def test_large_budgets_are_used_for_integers(make: Callable[[int], Made], tmp_path: Path) -> None:
+def test_large_budgets_are_used_for_integers(
+    make: Callable[[int], Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, inputs = make(128)  # smaller products are left to bfloat16
     fast = torchrlopt.optimise(model, inputs, max_error=5e-2, **OPTIONS)
     (record,) = fast.report.precision
@@ -419,6 +422,10 @@ def test_large_budgets_are_used_for_integers(make: Callable[[int], Made], tmp_pa
     torchrlopt.save(fast, tmp_path / "model.rlopt")
     loaded = torchrlopt.load(tmp_path / "model.rlopt")
     assert error_of(loaded, model, inputs) == pytest.approx(record.error, rel=0.01)
+    monkeypatch.setattr(module, "stamp", lambda: {"instructions": "other"})
+    rebuilt = torchrlopt.load(tmp_path / "model.rlopt")
+    assert rebuilt.report["rebuilt"]
+    assert error_of(rebuilt, model, inputs) == pytest.approx(record.error, rel=0.01), "still in integers"
 
 
 @pytest.mark.skipif(not has_int8(torch.float32), reason="the processor does not multiply 8-bit integers")

@@ -26,7 +26,7 @@ from torchrlopt.storage.checked_json import checksum, decoded, is_whole
 from torchrlopt.storage.files import write_whole
 
 KIND = "torchrlopt model"
-FORMAT = 2
+FORMAT = 3
 _CONTENT, _CHECKSUM, _FILLER = "torchrlopt", "sha256", "filler"
 _ALIGNMENT = 64
 _MOST = 1 << 48

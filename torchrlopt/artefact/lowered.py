@@ -21,6 +21,7 @@ from torchrlopt.artefact.functions import checked_of, function_of
 from torchrlopt.artefact.graph import ReadTensor
 from torchrlopt.errors import ModelFormatError, UnsupportedError
 from torchrlopt.executors.eager.kernels.epilogues import taken_apart
+from torchrlopt.executors.eager.kernels.sites import REQUESTED
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
 from torchrlopt.executors.lowering.lazy_code import lazy_module
 from torchrlopt.torch_private.modes import without_dispatch_modes
@@ -41,6 +42,12 @@ def as_lowered(module: fx.GraphModule, given: Mapping[str, Json]) -> Json:
         UnsupportedError: it has parts that cannot be stored.
     """
     return _stored(module.graph, [given[str(node.target)] for node in _placeholders(module)])
+
+
+def requested(module: fx.GraphModule) -> Json:
+    """Return the kernels' methods that an error budget allows: `[number of the call, method]` of each."""
+    calls = [node for node in module.graph.nodes if node.op not in ("placeholder", "output")]
+    return [[at, node.meta[REQUESTED]] for at, node in enumerate(calls) if REQUESTED in node.meta]
 
 
 def packed(
@@ -152,12 +159,13 @@ def without_attributes(module: fx.GraphModule, weights: dict[str, torch.Tensor])
 
 
 def rebuilt(
-    lowered: Json, facts: Sequence[Any], is_real: bool, tensor: ReadTensor
+    lowered: Json, methods: Json, facts: Sequence[Any], is_real: bool, tensor: ReadTensor
 ) -> tuple[Json, list[torch.Tensor]]:
     """Run the passes again on a graph that `as_lowered` stored.
 
     Args:
         lowered: untrusted.
+        methods: what `requested` returned; untrusted.
         facts: type, sizes and strides of the tensors of a call.
         is_real: as for `packed`.
         tensor: reads the weights.
@@ -175,7 +183,7 @@ def rebuilt(
         return len(made) - 1
 
     try:
-        module, given, weights = _module(lowered, facts, tensor, add)
+        module, given, weights = _module(lowered, dict(methods), facts, tensor, add)
         return packed(module, given, weights, is_real, add), made
     except ModelFormatError:
         raise
@@ -184,7 +192,7 @@ def rebuilt(
 
 
 def _module(
-    lowered: Json, facts: Sequence[Any], tensor: ReadTensor, add: AddTensor
+    lowered: Json, methods: Mapping[int, Any], facts: Sequence[Any], tensor: ReadTensor, add: AddTensor
 ) -> tuple[fx.GraphModule, dict[str, Json], dict[str, torch.Tensor]]:
     """Return the module, and the arguments `given` and `weights` of `packed`."""
     values, listed, outputs = fields(lowered, values=list, calls=list, outputs=list)
@@ -205,8 +213,10 @@ def _module(
             node.meta["val"] = mode.from_tensor(weights[name], static_shapes=True)
             given[name] = {"tensor": add(weights[name])}
         nodes.append(node)
-    for call in listed:
+    for at, call in enumerate(listed):
         nodes.append(_node(graph, call, nodes, mode))
+        if at in methods:
+            nodes[-1].meta[REQUESTED] = methods[at]  # a kernel that does not have it takes another
     graph.output(tuple(calls.filled(each, nodes) for each in calls.decoded(outputs, len(nodes))))
     return lazy_module(torch.nn.Module(), graph), given, weights
 

@@ -133,15 +133,22 @@ class _Graph:
     """One graph of a file, with what its calls take and return."""
 
     def __init__(self, content: Json, held: Held, is_for_others: bool, metric_of: MetricOf) -> None:
-        arguments, results, lowered, is_real, packed, budgets = fields(
-            content, arguments=dict, results=dict, lowered=dict, is_real=bool, packed=dict, budgets=list
+        arguments, results, lowered, methods, is_real, packed, budgets = fields(
+            content,
+            arguments=dict,
+            results=dict,
+            lowered=dict,
+            methods=list,
+            is_real=bool,
+            packed=dict,
+            budgets=list,
         )
         self.arguments = Arguments(arguments)
         num_given, tensor = len(self.arguments.facts), held.tensor
         if is_for_others:
             from torchrlopt.artefact.lowered import rebuilt  # heavy
 
-            packed, made = rebuilt(lowered, self.arguments.facts, is_real, tensor)
+            packed, made = rebuilt(lowered, methods, self.arguments.facts, is_real, tensor)
             tensor = lambda number: made[number]  # noqa: E731  # a function, as the file's
         if len(budgets) > 1:
             raise damaged("a graph has several budgets")

@@ -78,6 +78,7 @@ def stored_call(
             "arguments": arguments,
             "results": call.results,
             "lowered": lowered.as_lowered(module, places),
+            "methods": lowered.requested(module),
             "is_real": is_real,
             "packed": lowered.packed(module, places, weights, is_real, tensors.add),
             "budgets": [],
