@@ -44,7 +44,7 @@ class Capture:
 
 def _recording(captures: list[Capture], static: Callable[[], Any]) -> Any:
     def compile_inference(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        record = Capture(capture(gm, example_inputs, static()))
+        record = Capture(capture(gm, static()))
         captures.append(record)
 
         def run(*inputs: Any) -> Any:

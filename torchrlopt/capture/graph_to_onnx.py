@@ -7,7 +7,6 @@ calls for nodes that were not rewritten. Weights stay inputs: neither their valu
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import onnx_ir as ir
 import torch
@@ -23,58 +22,31 @@ from torchrlopt.torch_private.modes import without_dispatch_modes
 
 
 def capture(
-    gm: torch.fx.GraphModule,
-    example_inputs: Sequence[Any],
-    static_indices: Collection[int],
-    exclude: Collection[str] = (),
+    gm: torch.fx.GraphModule, static_indices: Collection[int], exclude: Collection[str] = ()
 ) -> Captured:
     """Captures the graph that AOTAutograd passes to its inference compiler.
 
     Args:
         gm: the functional ATen graph with fake values in `meta["val"]`; it is not changed.
-        example_inputs: its inputs, real, fake or symbolic; only their number is used.
         static_indices: positions of the inputs that are weights.
         exclude: modules and operators to leave as they are, see `Options.exclude`.
-
-    Returns:
-        The captured graph.
 
     Raises:
         CaptureError: the graph writes to its inputs, has no fake values, or has a dtype without an ONNX
             name.
     """
-    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
-    if len(placeholders) != len(example_inputs):
-        raise CaptureError(
-            "the graph and its example inputs differ in number",
-            expected=len(placeholders),
-            got=len(example_inputs),
-        )
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    static = frozenset(placeholders[index].name for index in static_indices)
     # Constants made under AOTAutograd's fake mode would be fake themselves.
     with without_dispatch_modes():
         walker = Walker(gm, exclude)
         model = _model(walker, gm)
-        cleaned = clean(model)
-        names = relate_names(gm, walker, model, cleaned)
-    static = frozenset(placeholders[index].name for index in static_indices)
-    return Captured(
-        model=model,
-        aten=gm,
-        static_inputs=static,
-        constants={name: walker.constants[name] for name in walker.constants if name in names.inputs},
-        values=names.values,
-        origins=names.origins,
-        opaque=tuple(dict.fromkeys(node.op_type for node in model.graph if node.domain == DOMAIN)),
-        fx_values=names.fx_values,
-        groups=names.groups,
-        excluded=frozenset(walker.excluded),
-    )
+        return relate_names(gm, walker, model, clean(model), static)
 
 
 def _model(walker: Walker, gm: torch.fx.GraphModule) -> ir.Model:
     outputs: list[ir.Value] = []
-    (output,) = [node for node in gm.graph.nodes if node.op == "output"]
-    for node in output.all_input_nodes:
+    for node in gm.graph.output_node().all_input_nodes:
         if node.op == "placeholder" or not isinstance(node.meta.get("val"), torch.Tensor):
             continue
         value = walker.environment.get(node.name)

@@ -45,7 +45,7 @@ class Job:
 
 def capture_traced(traced: Traced, exclude: Collection[str] = ()) -> Captured:
     """Return the ONNX model of a traced graph; see `capture`."""
-    return capture(traced.aten, traced.inputs, traced.static, exclude)
+    return capture(traced.aten, traced.static, exclude)
 
 
 def read_captured(captured: Captured) -> Program:

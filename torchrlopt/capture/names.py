@@ -6,13 +6,12 @@ which call that is, and where in the model to find each of its operands.
 
 from __future__ import annotations
 
-import dataclasses
-
 import onnx_ir as ir
 import torch
 
+from torchrlopt.capture.captured import Captured
 from torchrlopt.capture.cleanup import Cleaned
-from torchrlopt.capture.opaque import node_inputs
+from torchrlopt.capture.opaque import DOMAIN, node_inputs
 from torchrlopt.capture.walk import Walker
 from torchrlopt.ops.onnx_types import Dim
 from torchrlopt.torch_private.operators import base_name
@@ -22,30 +21,13 @@ from torchrlopt.torch_private.tensors import dim_of
 _STRIDE_SENSITIVE = {"view", "_unsafe_view", "as_strided"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Names:
-    """The side tables of a `Captured`, which documents them.
-
-    Attributes:
-        inputs: names of the model's inputs.
-        values: ONNX value -> fx node it is the output of.
-        fx_values: fx node -> ONNX value equal to it.
-        origins: ONNX node -> fx node.
-        groups: fx node -> the fx nodes to restore for it, if that is more than itself.
-    """
-
-    inputs: frozenset[str]
-    values: dict[str, str]
-    fx_values: dict[str, str]
-    origins: dict[str, str]
-    groups: dict[str, tuple[str, ...]]
-
-
-def relate_names(gm: torch.fx.GraphModule, walker: Walker, model: ir.Model, cleaned: Cleaned) -> Names:
+def relate_names(
+    gm: torch.fx.GraphModule, walker: Walker, model: ir.Model, cleaned: Cleaned, static: frozenset[str]
+) -> Captured:
     """Builds the tables for the values and nodes that remain after the clean-up."""
     fx_nodes = {node.name: node for node in gm.graph.nodes}
-    live = {str(value.name) for value in model.graph.inputs}
-    live.update(str(value.name) for node in model.graph for value in node.outputs)
+    inputs = {str(value.name) for value in model.graph.inputs}
+    live = inputs | {str(value.name) for node in model.graph for value in node.outputs}
     fx_values = _fx_values(walker, cleaned, live)
     origins: dict[str, str] = {}
     verdicts: dict[str, bool] = {}
@@ -60,12 +42,17 @@ def relate_names(gm: torch.fx.GraphModule, walker: Walker, model: ir.Model, clea
         if verdicts[origin]:
             origins[name] = origin
     kept = set(origins.values())
-    return Names(
-        inputs=frozenset(str(value.name) for value in model.graph.inputs),
+    return Captured(
+        model=model,
+        aten=gm,
+        static_inputs=static,
+        constants={name: tensor for name, tensor in walker.constants.items() if name in inputs},
         values={name: name for name in live if _is_fx_output(name, fx_nodes)},
-        fx_values=fx_values,
         origins=origins,
+        opaque=tuple(dict.fromkeys(node.op_type for node in model.graph if node.domain == DOMAIN)),
+        fx_values=fx_values,
         groups={name: members for name, members in walker.groups.items() if name in kept},
+        excluded=frozenset(walker.excluded),
     )
 
 

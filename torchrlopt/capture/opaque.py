@@ -5,6 +5,7 @@ The node holds the fx node's name, so that the eager executor can restore the or
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -35,72 +36,54 @@ def node_inputs(node: torch.fx.Node) -> list[torch.fx.Node]:
     return [leaf for leaf in leaves if isinstance(leaf, torch.fx.Node)]
 
 
+Types = tuple[tuple[torch.dtype, Dims] | None, ...]
+"""Dtype and dims of each element of a result, None for one that is neither tensor nor scalar."""
+
+
 def emit_opaque(
     g: GraphBuilder,
     node: torch.fx.Node,
-    environment: dict[str, Any],
-    types: tuple[tuple[torch.dtype, Dims] | None, ...],
-) -> list[ir.Value | None]:
+    environment: Mapping[str, Any],
+    types: Types,
+    before: ir.Value | None = None,
+    has_token: bool = False,
+) -> tuple[list[ir.Value | None], ir.Value | None]:
     """Emits the opaque node of an fx node.
 
     Args:
         g: the builder.
         node: the fx node.
         environment: ONNX values by fx name; an argument without one (a subgraph, None) is not an input.
-        types: dtype and dims of each element of its result, None for one that is neither tensor nor scalar.
-
-    Returns:
-        Its outputs, one per element of `types`.
-
-    Raises:
-        CaptureError: it returns nothing, or takes a whole tuple.
-    """
-    typed = [known for known in types if known is not None]
-    if not typed:
-        raise CaptureError("an operator without a translation returns no tensor", where=node.name)
-    inputs = _inputs(node, environment)
-    made = iter(g.op_many(opaque_name(node.target), inputs, typed, domain=DOMAIN, fx_node=node.name))
-    return [None if known is None else next(made) for known in types]
-
-
-def emit_effect(
-    g: GraphBuilder,
-    node: torch.fx.Node,
-    environment: dict[str, Any],
-    types: tuple[tuple[torch.dtype, Dims] | None, ...],
-    before: ir.Value | None,
-) -> tuple[list[ir.Value | None], ir.Value]:
-    """Emits the opaque node of a call that is made for its side effect, and its token.
-
-    Args:
-        g: the builder.
-        node: the fx node.
-        environment: ONNX values by fx name; an argument without one (a subgraph, None) is not an input.
-        types: dtype and dims of each element of its result, None for one that is neither tensor nor scalar.
-        before: token of the preceding call, None for the first.
+        types: of the node's result.
+        before: token of the preceding call with a side effect, if this one comes after it.
+        has_token: whether the call is made for its side effect, see `effects`.
 
     Returns:
         Its outputs, one per element of `types`, and its token.
 
     Raises:
-        CaptureError: it takes a whole tuple.
+        CaptureError: it returns nothing and has no side effect, or takes a whole tuple.
     """
-    inputs = _inputs(node, environment) + ([] if before is None else [before])
     typed = [known for known in types if known is not None]
-    *results, token = g.op_many(
+    if not typed and not has_token:
+        raise CaptureError("an operator without a translation returns no tensor", where=node.name)
+    inputs = _inputs(node, environment) + ([] if before is None else [before])
+    made = g.op_many(
         opaque_name(node.target),
         inputs,
-        [*typed, (torch.bool, ())],
+        [*typed, (torch.bool, ())] if has_token else typed,
         domain=DOMAIN,
         fx_node=node.name,
-        has_token=True,
+        has_token=True if has_token else None,
     )
-    token.name = f"{node.name}.token"
-    made = iter(results)
-    return [None if known is None else next(made) for known in types], token
+    token = made.pop() if has_token else None
+    if token is not None:
+        token.name = f"{node.name}.token"
+    results = iter(made)
+    return [None if known is None else next(results) for known in types], token
 
 
-def _inputs(node: torch.fx.Node, environment: dict[str, Any]) -> list[ir.Value]:
+def _inputs(node: torch.fx.Node, environment: Mapping[str, Any]) -> list[ir.Value]:
     inputs: list[ir.Value] = []
     for source in node_inputs(node):
         value = environment.get(source.name)

@@ -19,12 +19,12 @@ from torchrlopt.capture.by_exporter import translate_by_exporter
 from torchrlopt.capture.effects import has_effect
 from torchrlopt.capture.excluded import excluded_calls
 from torchrlopt.capture.folding import fold
-from torchrlopt.capture.linears import Linear, find_linears, transposed_weight
-from torchrlopt.capture.opaque import emit_effect, emit_opaque, node_inputs, opaque_name
+from torchrlopt.capture.linears import find_linears, transposed_weight
+from torchrlopt.capture.opaque import Types, emit_opaque, node_inputs, opaque_name
 from torchrlopt.errors import CaptureError
 from torchrlopt.ops.builder import GraphBuilder, Result, Untranslatable
 from torchrlopt.ops.matmul import linear, transposed_weight_gemm
-from torchrlopt.ops.onnx_types import Dim, Dims, meta_of, type_of_meta
+from torchrlopt.ops.onnx_types import Dim, meta_of, type_of_meta
 from torchrlopt.ops.to_onnx import TABLE, SymScalar, Target, bind
 from torchrlopt.torch_private.operators import OpOverload, schema_of
 from torchrlopt.torch_private.tensors import dim_of
@@ -37,7 +37,6 @@ MAX_CONSTANT_ELEMENTS = 64
 _OF_LINEARS = frozenset({"Gemm", "MatMul"})
 """ONNX operators of a linear. If they are excluded, its view, product and view are taken one by one."""
 
-Types = tuple[tuple[torch.dtype, Dims] | None, ...]
 Environment = dict[str, ir.Value | list[ir.Value | None] | None]
 
 
@@ -142,7 +141,9 @@ class Walker:
     def _keep(self, target: Target, several: bool) -> ir.Value | list[ir.Value | None] | None:
         """Emits a call with a side effect unchanged, after the previous one."""
         node = target.node
-        made, self.token = emit_effect(self.builder, node, self.environment, target.types, self.token)
+        made, self.token = emit_opaque(
+            self.builder, node, self.environment, target.types, self.token, has_token=True
+        )
         if not several and made[0] is not None:
             return self._close(target, made[0], several)
         self._append_group(target, made)
@@ -164,7 +165,7 @@ class Walker:
             except Untranslatable as verdict:
                 _log.debug("%s: %s", node.name, verdict)
             self.builder.discard_group()
-        made = emit_opaque(self.builder, node, self.environment, target.types)
+        made, _ = emit_opaque(self.builder, node, self.environment, target.types)
         return self._close(target, made if several else made[0], several)
 
     def _close(
@@ -186,7 +187,8 @@ class Walker:
         node = target.node
         found = self._linears.get(node)
         if found is not None:
-            result = self._emit_linear(target, found)
+            bias = None if found.bias is None else self._value(found.bias)
+            result = linear(self.builder, target, self._value(found.x), self._value(found.weight), bias)
             self.groups[node.name] = tuple(member.name for member in found.members)
             return result
         weight = transposed_weight(node)
@@ -198,10 +200,6 @@ class Walker:
         )
         self.groups[node.name] = (str(transposed), node.name)
         return result
-
-    def _emit_linear(self, target: Target, found: Linear) -> ir.Value:
-        bias = None if found.bias is None else self._value(found.bias)
-        return linear(self.builder, target, self._value(found.x), self._value(found.weight), bias)
 
     def _directly(self, target: Target) -> Result | None:
         operation = target.node.target

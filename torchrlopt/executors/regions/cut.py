@@ -242,7 +242,7 @@ class Cut:
         graph.output(tuple(env[node] for node in region.outputs))
         static = [at for at, node in enumerate(region.inputs) if node in self._fixed]
         try:
-            region.captured = capture(fx.GraphModule(module, checked(graph)), region.inputs, static)
+            region.captured = capture(fx.GraphModule(module, checked(graph)), static)
         except CaptureError as error:
             raise LoweringError("a region cannot be captured", got=str(error)) from error
 
