@@ -1,4 +1,4 @@
-"""Attention and rotary position embedding."""
+"""Attention."""
 
 from __future__ import annotations
 
@@ -96,41 +96,3 @@ def _wide_mask(emitter: Emitter, mask: fx.Node, k: fx.Node) -> fx.Node:
         return mask
     fill = False if emitter.dtype(mask) == torch.bool else -math.inf
     return emitter.op(aten.constant_pad_nd.default, mask, [0, want - have], fill)
-
-
-@converts("RotaryEmbedding")
-def _lower_rotary(emitter: Emitter, call: OpCall) -> Entry:
-    x, cos, sin = call.x(0), call.x(1), call.x(2)
-    positions = call.maybe_x(3)
-    flat = emitter.rank(x) == 3
-    if flat:
-        x = _heads(emitter, x, call.required("num_heads"))
-    if positions is not None:
-        cos, sin = (emitter.op(aten.embedding.default, table, positions) for table in (cos, sin))
-    width = call.attr("rotary_embedding_dim", 0) or emitter.static_dim(x, 3)
-    cos, sin = (emitter.op(aten.unsqueeze.default, table, 1) for table in (cos, sin))
-    half = width // 2
-    if emitter.dim(cos, -1) != half:
-        cos, sin = (emitter.op(aten.slice.Tensor, table, -1, 0, half) for table in (cos, sin))
-    turned = emitter.op(aten.slice.Tensor, x, 3, 0, width)
-    interleaved = call.attr("interleaved", 0)
-    if interleaved:
-        a, b = (emitter.op(aten.slice.Tensor, turned, 3, first, width, 2) for first in range(2))
-    else:
-        a, b = (emitter.op(aten.slice.Tensor, turned, 3, p * half, (p + 1) * half) for p in range(2))
-    product = lambda s, t: emitter.op(aten.mul.Tensor, s, t)  # noqa: E731 - used four times below
-    real = emitter.op(aten.sub.Tensor, product(a, cos), product(b, sin))
-    imaginary = emitter.op(aten.add.Tensor, product(a, sin), product(b, cos))
-    if interleaved:
-        pairs = emitter.op(aten.stack.default, [real, imaginary], -1)
-        turned = emitter.op(aten.reshape.default, pairs, [*emitter.shape(x)[:3], width])
-    else:
-        turned = emitter.op(aten.cat.default, [real, imaginary], 3)
-    if width != emitter.static_dim(x, 3):
-        rest = emitter.op(aten.slice.Tensor, x, 3, width, 2**63 - 1)
-        turned = emitter.op(aten.cat.default, [turned, rest], 3)
-    if not flat:
-        return turned
-    batch, _, length, _ = emitter.shape(x)
-    rows = emitter.op(aten.permute.default, turned, [0, 2, 1, 3])
-    return emitter.op(aten.reshape.default, rows, [batch, length, -1])

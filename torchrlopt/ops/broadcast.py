@@ -100,7 +100,7 @@ def _logic(op_type: str) -> Translator:
 
 
 def _lower_row(emitter: Emitter, call: OpCall) -> Entry:
-    return arithmetic(emitter, ROWS[call.op_type], (call.x(0), call.x(1)))
+    return arithmetic(emitter, call, ROWS[call.op_type], (call.x(0), call.x(1)))
 
 
 def _enter(rows: Mapping[str, str], translator: Callable[[str], Translator], *overloads: str) -> None:
@@ -120,40 +120,15 @@ translation("minimum.default", "clamp_max.Tensor", "clamp_max.default")(_arithme
 translation("logical_not.default")(_logic("Not"))
 
 
-def arithmetic(emitter: Emitter, target: Any, operands: tuple[fx.Node, ...]) -> fx.Node:
+def arithmetic(emitter: Emitter, call: OpCall, target: Any, operands: tuple[fx.Node, ...]) -> fx.Node:
     """Applies `target` to the operands, via int64 if torch has no kernel for their dtype."""
     dtype = emitter.dtype(operands[0])
     if dtype not in UNSIGNED_WIDE or target in (aten.eq.Tensor, aten.bitwise_and.Tensor):
         return emitter.op(target, *operands)
-    if dtype == torch.uint64 and target not in _WRAPPING:
-        # Flipping the top bit maps the order of uint64 onto that of int64.
-        wide = [emitter.op(aten.bitwise_xor.Scalar, _bits(emitter, x), -(2**63)) for x in operands]
-        result = emitter.op(target, *wide)
-        if emitter.dtype(result) == torch.bool:
-            return result
-        return _unsigned(emitter, emitter.op(aten.bitwise_xor.Scalar, result, -(2**63)))
+    if dtype == torch.uint64:
+        raise call.unsupported("uint64")
     result = emitter.op(target, *[emitter.cast(x, torch.int64) for x in operands])
     return result if emitter.dtype(result) == torch.bool else emitter.cast(result, dtype)
-
-
-_WRAPPING = frozenset(
-    {
-        aten.add.Tensor,
-        aten.sub.Tensor,
-        aten.mul.Tensor,
-        aten.bitwise_or.Tensor,
-        aten.bitwise_xor.Tensor,
-        aten.bitwise_not.default,
-    }
-)
-
-
-def _bits(emitter: Emitter, x: fx.Node) -> fx.Node:
-    return emitter.op(aten.view.dtype, x, torch.int64)
-
-
-def _unsigned(emitter: Emitter, x: fx.Node) -> fx.Node:
-    return emitter.op(aten.view.dtype, x, torch.uint64)
 
 
 @translation("add.Tensor", "add.Scalar")
@@ -261,7 +236,7 @@ def _bitwise_not(g: GraphBuilder, target: Target, x: ir.Value) -> ir.Value:
 
 @converts("BitwiseNot")
 def _lower_bitwise_not(emitter: Emitter, call: OpCall) -> Entry:
-    return arithmetic(emitter, aten.bitwise_not.default, (call.x(0),))
+    return arithmetic(emitter, call, aten.bitwise_not.default, (call.x(0),))
 
 
 @translation("where.self")
@@ -341,32 +316,15 @@ def _converted(g: GraphBuilder, target: Target, x: ir.Value) -> ir.Value:
 @converts("BitShift")
 def _lower_bit_shift(emitter: Emitter, call: OpCall) -> Entry:
     right = call.required("direction") == "RIGHT"
-    a, b = call.x(0), call.x(1)
-    dtype = emitter.dtype(a)
-    if dtype == torch.uint64:
-        a, b = _bits(emitter, a), _bits(emitter, b)
-        if not right:
-            return _unsigned(emitter, emitter.op(aten.bitwise_left_shift.Tensor, a, b))
-        # A logical shift: clear the copies of the sign bit that the arithmetic shift brought in.
-        shifted = emitter.op(aten.bitwise_right_shift.Tensor, a, b)
-        ones = emitter.scalar(-1, torch.int64)
-        room = emitter.op(aten.rsub.Scalar, b, 63)
-        mask = emitter.op(
-            aten.bitwise_left_shift.Tensor,
-            emitter.op(aten.bitwise_left_shift.Tensor, ones, room),
-            emitter.scalar(1, torch.int64),
-        )
-        kept = emitter.op(aten.bitwise_and.Tensor, shifted, emitter.op(aten.bitwise_not.default, mask))
-        return _unsigned(emitter, kept)
     target = aten.bitwise_right_shift.Tensor if right else aten.bitwise_left_shift.Tensor
-    return arithmetic(emitter, target, (a, b))
+    return arithmetic(emitter, call, target, (call.x(0), call.x(1)))
 
 
 def _fold(emitter: Emitter, call: OpCall, target: Any) -> fx.Node:
     operands = call.all_x()
     result = operands[0]
     for operand in operands[1:]:
-        result = arithmetic(emitter, target, (result, operand))
+        result = arithmetic(emitter, call, target, (result, operand))
     return result
 
 
@@ -391,8 +349,3 @@ def _lower_cast(emitter: Emitter, call: OpCall) -> Entry:
 @converts("CastLike")
 def _lower_cast_like(emitter: Emitter, call: OpCall) -> Entry:
     return emitter.cast(call.x(0), emitter.dtype(call.x(1)))
-
-
-@converts("BitCast")
-def _lower_bit_cast(emitter: Emitter, call: OpCall) -> Entry:
-    return emitter.op(aten.view.dtype, call.x(0), torch_dtype(call.required("to")))

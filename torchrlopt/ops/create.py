@@ -9,7 +9,7 @@ import torch
 
 from torchrlopt.ops.builder import GraphBuilder
 from torchrlopt.ops.emitter import Emitter, Entry, Ints, aten
-from torchrlopt.ops.onnx_types import tensor_of, torch_dtype
+from torchrlopt.ops.onnx_types import tensor_of
 from torchrlopt.ops.to_aten import OpCall, converts
 from torchrlopt.ops.to_onnx import SymScalar, Target, require, shape_value, static_int, translation
 
@@ -52,15 +52,11 @@ def _filled(g: GraphBuilder, target: Target, value: Any, source: Any) -> ir.Valu
 @translation("arange.default", "arange.start", "arange.start_step")
 def _arange(g: GraphBuilder, target: Target, *arguments: Any) -> ir.Value:
     given = target.named(*arguments)
-    return _range(g, target, given.get("start", 0), given["end"], given.get("step", 1))
-
-
-def _range(g: GraphBuilder, target: Target, *bounds: Any) -> ir.Value:
     dtype = target.dtype
     require(dtype in (torch.int64, torch.int32), "a range of floats rounds differently")
     values = [
         g.cast(bound.value, dtype) if isinstance(bound, SymScalar) else g.scalar(static_int(bound), dtype)
-        for bound in bounds
+        for bound in (given.get("start", 0), given["end"], given.get("step", 1))
     ]
     return g.op("Range", *values, dims=target.dims)
 
@@ -113,21 +109,6 @@ def _lower_shape(emitter: Emitter, call: OpCall) -> Entry:
 @converts("Size")
 def _lower_size(emitter: Emitter, call: OpCall) -> Entry:
     return Ints([emitter.prod(emitter.shape(call.x(0)))], 0)
-
-
-@converts("EyeLike")
-def _lower_eye_like(emitter: Emitter, call: OpCall) -> Entry:
-    x = call.x(0)
-    to = call.attr("dtype")
-    dtype = emitter.dtype(x) if to is None else torch_dtype(to)
-    rows, columns = emitter.shape(x)
-    # Row i has its 1 in column i + k.
-    line, across = (
-        emitter.op(aten.arange.default, size, dtype=torch.int64, device=emitter.device)
-        for size in (rows, columns)
-    )
-    shifted = emitter.op(aten.add.Tensor, emitter.op(aten.unsqueeze.default, line, 1), call.attr("k", 0))
-    return emitter.cast(emitter.op(aten.eq.Tensor, shifted, across), dtype)
 
 
 @converts("Dropout")

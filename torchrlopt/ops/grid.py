@@ -1,4 +1,4 @@
-"""Grid sampling, and images assembled from columns (col2im)."""
+"""Grid sampling."""
 
 from __future__ import annotations
 
@@ -40,24 +40,3 @@ def _lower_grid_sample(emitter: Emitter, call: OpCall) -> Entry:
     if rank not in targets or (rank == 5 and mode == 2):
         raise call.unsupported(f"mode {call.attr('mode')} in {rank} dimensions")
     return emitter.op(targets[rank], x, emitter.cast(grid, emitter.dtype(x)), mode, padding, corners)
-
-
-@converts("AffineGrid")
-def _lower_affine_grid(emitter: Emitter, call: OpCall) -> Entry:
-    size = emitter.const_ints(call.entry(1), "size")
-    return emitter.op(
-        aten.affine_grid_generator.default, call.x(0), size, bool(call.attr("align_corners", 0))
-    )
-
-
-@converts("Col2Im")
-def _lower_col2im(emitter: Emitter, call: OpCall) -> Entry:
-    x = call.x(0)
-    image = emitter.const_ints(call.entry(1), "image shape")
-    block = emitter.const_ints(call.entry(2), "block shape")
-    rank = len(image)
-    strides, dilations = call.attr("strides") or [1] * rank, call.attr("dilations") or [1] * rank
-    pads = list(call.attr("pads") or [0] * (2 * rank))
-    if rank != 2 or pads[:rank] != pads[rank:]:
-        raise call.unsupported("asymmetric pads or more than two dimensions")
-    return emitter.op(aten.col2im.default, x, image, block, list(dilations), pads[:rank], list(strides))

@@ -95,33 +95,14 @@ def _lower_gather_elements(emitter: Emitter, call: OpCall) -> Entry:
     return emitter.op(aten.gather.default, x, axis, indices)
 
 
-@translation("scatter.src")
+@translation("scatter.src", "scatter_add.default")
 def _scatter(
     g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, source: ir.Value
-) -> ir.Value:
-    return _scattered(g, target, x, axis, index, source, None)
-
-
-@translation("scatter_add.default")
-def _scatter_add(
-    g: GraphBuilder, target: Target, x: ir.Value, axis: int, index: ir.Value, source: ir.Value
-) -> ir.Value:
-    return _scattered(g, target, x, axis, index, source, "add")
-
-
-def _scattered(
-    g: GraphBuilder,
-    target: Target,
-    x: ir.Value,
-    axis: int,
-    index: ir.Value,
-    source: ir.Value,
-    how: str | None,
 ) -> ir.Value:
     rank = len(value_dims(x))
     # ATen reads only the part of the source that the index covers.
     require(rank > 0 and value_dims(source) == value_dims(index), "scatter of a part of the source")
-    at = non_negative_axis(axis, rank)
+    at, how = non_negative_axis(axis, rank), "add" if target.opname == "scatter_add" else None
     return g.op("ScatterElements", x, index, source, dims=target.dims, axis=at, reduction=how)
 
 
@@ -269,21 +250,3 @@ def _lower_reverse_sequence(emitter: Emitter, call: OpCall) -> Entry:
     places = emitter.op(aten.where.self, emitter.op(aten.lt.Tensor, steps, ends), mirrored, steps)
     places = emitter.op(aten.expand.default, places, emitter.shape(x))
     return emitter.op(aten.gather.default, x, time, places)
-
-
-@converts("TensorScatter")
-def _lower_tensor_scatter(emitter: Emitter, call: OpCall) -> Entry:
-    cache, update, starts = call.x(0), call.x(1), call.maybe_x(2)
-    axis = normal_axis(call.attr("axis", -2), emitter.rank(cache))
-    rank = emitter.rank(cache)
-    line = emitter.op(
-        aten.arange.default, emitter.dim(update, axis), dtype=torch.int64, device=emitter.device
-    )
-    line = emitter.op(aten.reshape.default, line, [-1] + [1] * (rank - 1 - axis))
-    if starts is not None:
-        first = emitter.op(aten.reshape.default, starts, [-1] + [1] * (rank - 1))
-        line = emitter.op(aten.add.Tensor, line, first)
-    if call.attr("mode", "linear") == "circular":
-        line = emitter.op(aten.remainder.Scalar, line, emitter.dim(cache, axis))
-    places = emitter.op(aten.expand.default, line, emitter.shape(update))
-    return emitter.op(aten.scatter.src, cache, axis, places, update)

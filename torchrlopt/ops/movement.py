@@ -212,14 +212,9 @@ def _constant_pad(g: GraphBuilder, target: Target, x: ir.Value, pad: Sequence[An
     return _pad(g, target, x, pad, "constant", g.scalar(value, target.dtype) if value else None)
 
 
-@translation("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
-def _reflection_pad(g: GraphBuilder, target: Target, x: ir.Value, pad: Sequence[Any]) -> ir.Value:
-    return _pad(g, target, x, pad, "reflect", None)
-
-
-@translation("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
-def _replication_pad(g: GraphBuilder, target: Target, x: ir.Value, pad: Sequence[Any]) -> ir.Value:
-    return _pad(g, target, x, pad, "edge", None)
+@translation(*(f"{kind}_pad{rank}d.default" for kind in ("reflection", "replication") for rank in (1, 2, 3)))
+def _pad_with_elements(g: GraphBuilder, target: Target, x: ir.Value, pad: Sequence[Any]) -> ir.Value:
+    return _pad(g, target, x, pad, "reflect" if "reflection" in target.opname else "edge", None)
 
 
 def _pad(

@@ -47,6 +47,7 @@ def _layer_norm(
     return [*made, *[None] * (len(target.types) - len(made))]
 
 
+@translation("_fused_rms_norm.default")
 def _rms_norm(
     g: GraphBuilder,
     target: Target,
@@ -54,12 +55,14 @@ def _rms_norm(
     normalized: Sequence[Any],
     weight: ir.Value | None,
     epsilon: float | None,
-) -> ir.Value:
+) -> list[ir.Value | None]:
+    target.need_only(0)
     dtype = value_dtype(x)
     scale = weight if weight is not None else _filled_like(g, normalized, 1.0, dtype)
     found = torch.finfo(dtype).eps if epsilon is None else float(epsilon)
     axis = -len(normalized)
-    return g.op("RMSNormalization", x, g.cast(scale, dtype), dims=target.dims, axis=axis, epsilon=found)
+    made = g.op("RMSNormalization", x, g.cast(scale, dtype), dims=target.dims, axis=axis, epsilon=found)
+    return [made, None]
 
 
 @converts("LayerNormalization")
@@ -97,12 +100,6 @@ def _lower_rms_norm(emitter: Emitter, call: OpCall) -> Entry:
     inverse = emitter.op(aten.rsqrt.default, emitter.op(aten.add.Tensor, squares, epsilon))
     normal = emitter.cast(emitter.op(aten.mul.Tensor, wide, inverse), dtype)
     return emitter.op(aten.mul.Tensor, normal, scale)
-
-
-@translation("_fused_rms_norm.default")
-def _fused_rms_norm(g: GraphBuilder, target: Target, *arguments: Any) -> list[ir.Value | None]:
-    target.need_only(0)
-    return [_rms_norm(g, target, *arguments), None]
 
 
 @translation("native_group_norm.default")
@@ -157,9 +154,9 @@ def _batch_norm(
 
 
 @converts("BatchNormalization")
-def _lower_batch_norm(emitter: Emitter, call: OpCall) -> Result:
+def _lower_batch_norm(emitter: Emitter, call: OpCall) -> Entry:
     if call.attr("training_mode", 0) or any(call.wanted[1:]):
-        return _batch_norm_training(emitter, call)
+        raise call.unsupported("training mode: it updates the statistics")
     x = call.x(0)
     affine = [emitter.cast(call.x(index), emitter.dtype(x)) for index in range(1, 5)]
     epsilon = call.attr("epsilon", 1e-5)
@@ -167,28 +164,9 @@ def _lower_batch_norm(emitter: Emitter, call: OpCall) -> Result:
     return emitter.item(emitter.op(target, x, *affine, 0.0, epsilon), 0)
 
 
-def _batch_norm_training(emitter: Emitter, call: OpCall) -> Result:
-    x, scale, bias, mean, var = (call.x(index) for index in range(5))
-    momentum, epsilon = call.attr("momentum", 0.9), call.attr("epsilon", 1e-5)
-    dims = [axis for axis in range(emitter.rank(x)) if axis != 1]
-    now = emitter.op(aten.mean.dim, x, dims)
-    spread = emitter.op(aten.var.correction, x, dims, correction=0)
-    arguments = (scale, bias, now, spread, 0.0, epsilon)
-    y = emitter.item(emitter.op(aten._native_batch_norm_legit_no_training.default, x, *arguments), 0)
-    running = [
-        emitter.op(
-            aten.add.Tensor,
-            emitter.op(aten.mul.Tensor, old, momentum),
-            emitter.op(aten.mul.Tensor, new, 1 - momentum),
-        )
-        for old, new in ((mean, now), (var, spread))
-    ]
-    return (y, *running)
-
-
-@translation("_softmax.default")
+@translation("_softmax.default", "_log_softmax.default")
 def _softmax(g: GraphBuilder, target: Target, x: ir.Value, axis: int, half_to_float: bool) -> ir.Value:
-    return _over_axis(g, target, "Softmax", x, axis)
+    return _over_axis(g, target, "Softmax" if target.opname == "_softmax" else "LogSoftmax", x, axis)
 
 
 @converts("Softmax", "LogSoftmax")
@@ -196,11 +174,6 @@ def _lower_softmax(emitter: Emitter, call: OpCall) -> Entry:
     target = aten._softmax.default if call.op_type == "Softmax" else aten._log_softmax.default
     x = call.x(0)
     return emitter.op(target, x, normal_axis(call.attr("axis", -1), emitter.rank(x)), False)
-
-
-@translation("_log_softmax.default")
-def _log_softmax(g: GraphBuilder, target: Target, x: ir.Value, axis: int, half_to_float: bool) -> ir.Value:
-    return _over_axis(g, target, "LogSoftmax", x, axis)
 
 
 @translation("_safe_softmax.default")

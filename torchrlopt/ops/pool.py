@@ -231,25 +231,6 @@ def _adaptive_avg_pool(g: GraphBuilder, target: Target, x: ir.Value, output_size
     return g.op("AveragePool", x, dims=target.dims, kernel_shape=window, strides=window)
 
 
-@converts("LpPool")
-def _lower_lp_pool(emitter: Emitter, call: OpCall) -> Entry:
-    x = call.x(0)
-    window = Window(emitter, call, x, call.required("kernel_shape"))
-    rank, power, channels = len(window.kernel), call.attr("p", 2), emitter.static_dim(x, 1)
-    over = _overhang(emitter, x, window) if call.attr("ceil_mode", 0) else [0] * rank
-    window.ends = [e + o for e, o in zip(window.ends, over, strict=True)]
-    padded = window.pad(emitter, emitter.op(aten.abs.default, x), 0.0)
-    raised = emitter.op(aten.pow.Tensor_Scalar, padded, power)
-    ones = emitter.op(
-        aten.ones.default, [channels, 1, *window.kernel], dtype=emitter.dtype(x), device=emitter.device
-    )
-    total = emitter.op(
-        aten.convolution.default,
-        *(raised, ones, None, window.strides, [0] * rank, window.dilations, False, [0] * rank, channels),
-    )
-    return emitter.op(aten.pow.Tensor_Scalar, total, 1.0 / power)
-
-
 @converts("GlobalAveragePool")
 def _lower_global_average_pool(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
@@ -260,30 +241,3 @@ def _lower_global_average_pool(emitter: Emitter, call: OpCall) -> Entry:
 def _lower_global_max_pool(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
     return emitter.op(aten.amax.default, x, list(range(2, emitter.rank(x))), True)
-
-
-@converts("MaxUnpool")
-def _lower_max_unpool(emitter: Emitter, call: OpCall) -> Entry:
-    x, indices = call.x(0), call.x(1)
-    window = Window(emitter, call, x, call.required("kernel_shape"))
-    sizes = [
-        (emitter.static_dim(x, 2 + i) - 1) * window.strides[i]
-        - window.begins[i]
-        - window.ends[i]
-        + window.kernel[i]
-        for i in range(len(window.kernel))
-    ]
-    if call.maybe(2) is not None:
-        raise call.unsupported("an output shape")
-    return _unpool(emitter, x, indices, [emitter.dim(x, 0), emitter.dim(x, 1), *sizes])
-
-
-def _unpool(emitter: Emitter, x: fx.Node, indices: fx.Node, shape: Sequence[Any]) -> fx.Node:
-    flat = emitter.op(aten.new_zeros.default, x, [emitter.prod(list(shape))])
-    filled = emitter.op(
-        aten.scatter.src,
-        *(flat, 0),
-        emitter.op(aten.reshape.default, indices, [-1]),
-        emitter.op(aten.reshape.default, x, [-1]),
-    )
-    return emitter.op(aten.reshape.default, filled, list(shape))

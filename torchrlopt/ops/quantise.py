@@ -10,6 +10,7 @@ from torch import fx
 
 from torchrlopt.ops.builder import GraphBuilder
 from torchrlopt.ops.emitter import Emitter, Entry, aten, normal_axis
+from torchrlopt.ops.matmul import centred
 from torchrlopt.ops.onnx_types import torch_dtype, value_dtype
 from torchrlopt.ops.to_aten import OpCall, converts
 from torchrlopt.ops.to_onnx import Target, non_negative_axis, require, translation
@@ -117,12 +118,12 @@ def _lower_qlinear_matmul(emitter: Emitter, call: OpCall) -> Entry:
     zeros = [call.x(index) for index in (2, 5, 7)]
     if any(emitter.rank(p) > 1 or emitter.shape(p) not in ([], [1]) for p in scales + zeros):
         raise call.unsupported("one scale per row or column")
-    centred = [
-        emitter.op(aten.sub.Tensor, emitter.cast(x, torch.int64), emitter.cast(zero, torch.int64))
-        for x, zero in ((a, zeros[0]), (b, zeros[1]))
-    ]
-    product = emitter.cast(emitter.op(aten.matmul.default, *centred), torch.float32)
+    product = emitter.op(
+        aten.matmul.default, centred(emitter, a, zeros[0], None), centred(emitter, b, zeros[1], None)
+    )
     ratio = emitter.op(aten.div.Tensor, emitter.op(aten.mul.Tensor, scales[0], scales[1]), scales[2])
     one = emitter.scalar(1.0, torch.float32)
-    scaled = emitter.op(aten.mul.Tensor, product, emitter.cast(ratio, torch.float32))
+    scaled = emitter.op(
+        aten.mul.Tensor, emitter.cast(product, torch.float32), emitter.cast(ratio, torch.float32)
+    )
     return _quantise(emitter, scaled, one, zeros[2], emitter.dtype(zeros[2]))

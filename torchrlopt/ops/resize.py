@@ -44,8 +44,8 @@ _ROUND: dict[str, Callable[[float], int]] = {
 class _Axis:
     """One resized axis: sizes, scale, and the map from output to input coordinates."""
 
-    def __init__(self, size: int, target: int, scale: float, call: OpCall, roi: tuple[float, float]) -> None:
-        self.size, self.target, self.scale, self.roi = size, target, scale, roi
+    def __init__(self, size: int, target: int, scale: float, call: OpCall) -> None:
+        self.size, self.target, self.scale = size, target, scale
         self.mode = call.attr("coordinate_transformation_mode", "half_pixel")
 
     def coordinate(self, index: int) -> float:
@@ -55,11 +55,6 @@ class _Axis:
             return 0.0 if length <= 1 else index * (self.size - 1) / (length - 1)
         if mode == "asymmetric":
             return index / self.scale
-        if mode == "tf_crop_and_resize":
-            start, end = self.roi
-            if length > 1:
-                return start * (self.size - 1) + index * (end - start) * (self.size - 1) / (length - 1)
-            return 0.5 * (start + end) * (self.size - 1)
         if mode == "pytorch_half_pixel" and length <= 1:
             return -0.5
         if mode == "half_pixel_symmetric":
@@ -240,14 +235,14 @@ def _lower_resize(emitter: Emitter, call: OpCall) -> Entry:
         return varying
     targets = _sizes(emitter, call, x, axes)
     mode = call.attr("mode", "nearest")
-    crop = call.attr("coordinate_transformation_mode") == "tf_crop_and_resize"
-    roi = _floats(call.entry(1), call) if crop else [0.0] * len(axes) + [1.0] * len(axes)
+    if call.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
+        raise call.unsupported("a region of interest")
     resized = [
-        (axis, _Axis(emitter.static_dim(x, axis), target, scale, call, (roi[i], roi[i + len(axes)])))
-        for i, (axis, (target, scale)) in enumerate(zip(axes, targets, strict=True))
-        if crop or target != emitter.static_dim(x, axis) or scale != 1.0
+        (axis, _Axis(emitter.static_dim(x, axis), target, scale, call))
+        for axis, (target, scale) in zip(axes, targets, strict=True)
+        if target != emitter.static_dim(x, axis) or scale != 1.0
     ]
-    kernel = None if crop else _torch_kernel(emitter, call, x, resized)
+    kernel = _torch_kernel(emitter, call, x, resized)
     if kernel is not None:
         return kernel
     dtype = emitter.dtype(x)
@@ -259,7 +254,7 @@ def _lower_resize(emitter: Emitter, call: OpCall) -> Entry:
             moved = emitter.op(aten.transpose.int, x, axis, -1)
             moved = emitter.op(aten.matmul.default, moved, emitter.op(aten.permute.default, matrix, [1, 0]))
             x = emitter.op(aten.transpose.int, moved, axis, -1)
-    return _extrapolate(emitter, call, x, resized) if crop else x
+    return x
 
 
 def _of_varying_sizes(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence[int]) -> fx.Node | None:
@@ -304,17 +299,6 @@ def _select(emitter: Emitter, call: OpCall, x: fx.Node, axis: int, plan: _Axis) 
     choose = call.choice("nearest_mode", "round_prefer_floor", _ROUND)
     places = [min(max(choose(plan.coordinate(i)), 0), plan.size - 1) for i in range(plan.target)]
     return emitter.op(aten.index_select.default, x, axis, emitter.constant(torch.tensor(places)))
-
-
-def _extrapolate(emitter: Emitter, call: OpCall, x: fx.Node, resized: Sequence[tuple[int, _Axis]]) -> fx.Node:
-    """Replaces samples outside the input by the extrapolation value."""
-    value = emitter.scalar(call.attr("extrapolation_value", 0.0), emitter.dtype(x))
-    for axis, plan in resized:
-        inside = torch.tensor([0 <= plan.coordinate(i) <= plan.size - 1 for i in range(plan.target)])
-        if not bool(inside.all()):
-            mask = inside.reshape([-1] + [1] * (emitter.rank(x) - 1 - axis))
-            x = emitter.op(aten.where.self, emitter.constant(mask), x, value)
-    return x
 
 
 def _torch_kernel(

@@ -30,9 +30,7 @@ def fold(emitter: Emitter, call: OpCall) -> Ints | None:
     return rule(emitter, call, ints) if rule is not None else None
 
 
-def _elementwise(
-    emitter: Emitter, call: OpCall, ints: Sequence[Ints], function: Callable[[SymInt, SymInt], SymInt]
-) -> Ints | None:
+def _elementwise(ints: Sequence[Ints], function: Callable[[SymInt, SymInt], SymInt]) -> Ints | None:
     a, b = ints
     count = max(len(a.elements), len(b.elements))
     if any(len(i.elements) not in (1, count) for i in ints):
@@ -42,18 +40,6 @@ def _elementwise(
     return Ints([function(x, y) for x, y in zip(left, right, strict=True)], rank)
 
 
-def _add(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
-    return _elementwise(emitter, call, ints, emitter.add)
-
-
-def _sub(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
-    return _elementwise(emitter, call, ints, emitter.sub)
-
-
-def _mul(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
-    return _elementwise(emitter, call, ints, emitter.mul)
-
-
 def _div(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
     for element in (*ints[0].elements, *ints[1].elements):
         # Floor and truncation agree only for sizes, which are never negative.
@@ -61,7 +47,7 @@ def _div(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
             return None
     if 0 in ints[1].elements:
         return None
-    return _elementwise(emitter, call, ints, emitter.floordiv)
+    return _elementwise(ints, emitter.floordiv)
 
 
 def _concat(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | None:
@@ -119,9 +105,9 @@ def _product(emitter: Emitter, call: OpCall, ints: Sequence[Ints]) -> Ints | Non
 
 
 _RULES: dict[str, Callable[[Emitter, OpCall, Sequence[Ints]], Ints | None]] = {
-    "Add": _add,
-    "Sub": _sub,
-    "Mul": _mul,
+    "Add": lambda emitter, call, ints: _elementwise(ints, emitter.add),
+    "Sub": lambda emitter, call, ints: _elementwise(ints, emitter.sub),
+    "Mul": lambda emitter, call, ints: _elementwise(ints, emitter.mul),
     "Div": _div,
     "Concat": _concat,
     "Gather": _gather,
