@@ -11,7 +11,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from tests.onnx.onnx_text import model_of, proto_of
-from torchrlopt.onnx.constants import folded, lift
+from torchrlopt.onnx.constants import folded
 from torchrlopt.onnx.known_sizes import name_sizes
 from torchrlopt.onnx.weightless import has_content, without_weights
 
@@ -203,25 +203,6 @@ def test_names_inside_a_graph_are_not_believed() -> None:
     before = str(model)
     name_sizes(model)
     assert str(model) == before
-
-
-def test_large_constants_become_weights() -> None:
-    """Of floats only, and none that are outputs; the file may not ask for more than it is worth."""
-    model = model_of(
-        """g (float[4096] x) => (float[4096] y, float[4096] out) {
-            n = Constant<value_ints=[4096]>()  huge = Constant<value_ints=[1099511627776]>()
-            none = Constant<value_ints=[0,4611686018427387904]>()  q = ConstantOfShape(none)  r = Size(q)
-            a = ConstantOfShape<value = float[1] {3.0}>(n)  out = ConstantOfShape(n)
-            mask = Constant<value_ints=[4096,4096]>()  c = ConstantOfShape(mask)  d = Gather(c, n)
-            b = ConstantOfShape(huge)  k = ConstantOfShape<value = int64[1] {1}>(n)  l = Size(b)
-            m = Gather(a, k)  o = Add(x, m)  s = Add(l, r)  p = Cast<to=1>(s)  y = Mul(o, p)
-        }"""
-    )
-    lift(model, 2)
-    assert Counter(node.op_type for node in model.graph)["ConstantOfShape"] == 5
-    tensor = model.graph.initializers["a"].const_value
-    assert tensor is not None
-    np.testing.assert_array_equal(tensor.numpy(), np.full(4096, 3, np.float32))
 
 
 def test_weights_that_are_not_in_a_file_keep_their_content() -> None:

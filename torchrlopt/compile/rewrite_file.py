@@ -30,7 +30,7 @@ from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
 from torchrlopt.executors.onnx_runtimes.file_calls import RUNTIMES
 from torchrlopt.judge.policy import Policy
 from torchrlopt.onnx import files, safety
-from torchrlopt.onnx.constants import LARGE, folded, lift
+from torchrlopt.onnx.constants import LARGE, folded
 from torchrlopt.onnx.forms.from_onnx import OPERATORS
 from torchrlopt.onnx.missing_types import read_with_types
 from torchrlopt.onnx.older_opset import lower_opset
@@ -85,7 +85,7 @@ def rewrite_file(path_in: Path, path_out: Path, options: Options, opset: int | N
             with journal.phase("read"):
                 model = files.made_of(source.proto, path_in)
                 common.RemoveUnusedNodesPass()(model)
-                lift(model, LARGE)
+                common.LiftConstantsToInitializersPass(size_limit=LARGE)(model)
                 program = read_with_types(source.proto, model)
                 journal.add(opaque=opaque_operators(program))
                 for note in (*reasons(program), *source.notes):
@@ -126,7 +126,7 @@ def _attempt(
         planned.remember(Policy.of(options.timing))
     with journal.phase("write"):
         model = write(dataclasses.replace(program, graph=planned.graph))
-        lift(model, 2)  # a norm's weights may be few
+        common.LiftConstantsToInitializersPass(size_limit=2)(model)  # a norm's weights may be few
         standardise(model)
         lower_opset(model, source.opset or program.opset)
         staged.write(files.message(model), path_in.parent)

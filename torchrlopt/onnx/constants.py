@@ -5,26 +5,19 @@ The core knows neither these operators nor the shapes behind them, so nothing ar
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
-import numpy as np
 import onnx
-import onnx_ir
-from onnx_ir.passes import common
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.limited import Limits
 from torchrlopt.onnx.answers import answer_of
-from torchrlopt.onnx.opsets import STANDARD_DOMAINS
 from torchrlopt.onnx.weightless import has_content, without_weights
 
 LIMITS = Limits(seconds=60.0, memory_bytes=4 << 30)
 """Limits of the folding; large models get more time."""
 
 _BYTES_PER_S = 100_000  # of a model without weights: 0.24 s for one of 150 kB
-
-_MOST_FILLED_BYTES = 1 << 20  # of all tensors that `_fill` makes: norms need little, masks would bloat files
 
 _MAY_BE_KNOWN = ("Shape", "Size", "Identity", "If", "Loop", "Scan")
 
@@ -74,45 +67,3 @@ def _may_be_folded(graph: onnx.GraphProto) -> bool:
         elif node.op_type in _MAY_BE_KNOWN or all(name in fixed for name in node.input):
             return True
     return False
-
-
-def lift(model: onnx_ir.Model, least: int) -> None:
-    """Make weights of constants that nodes hold, or fill, in place.
-
-    Args:
-        model: the model.
-        least: number of elements from which on a constant is a weight.
-    """
-    common.LiftConstantsToInitializersPass(size_limit=least)(model)
-    _fill(model)
-
-
-def _fill(model: onnx_ir.Model) -> None:
-    """Make weights of nodes that fill tensors of known sizes with floats, in place.
-
-    Nothing is known about the elements of what a node computes, so a norm over such weights would stay.
-    """
-    room = _MOST_FILLED_BYTES
-    for node in list(model.graph):
-        if node.op_type != "ConstantOfShape" or node.domain not in STANDARD_DOMAINS or node.inputs[0] is None:
-            continue
-        (output,) = node.outputs
-        sizes = onnx_ir.convenience.get_const_tensor(node.inputs[0])
-        given = node.attributes["value"].as_tensor() if "value" in node.attributes else None
-        element = np.zeros(1, np.float32) if given is None else given.numpy()
-        if sizes is None or output.is_graph_output() or element.dtype.kind != "f" or element.size != 1:
-            continue
-        shape = sizes.numpy().tolist()
-        # A size of 0 leaves others that numpy refuses.
-        num_bytes = math.prod(max(size, 1) for size in shape) * element.itemsize
-        if min(shape, default=0) < 0 or num_bytes > room:
-            continue
-        room -= num_bytes
-        name, output.name = output.name, f"{output.name}.filled"
-        tensor = onnx_ir.tensor(np.full(shape, element.reshape(()), element.dtype), name=name)
-        weight = onnx_ir.Value(
-            name=name, type=onnx_ir.TensorType(tensor.dtype), shape=onnx_ir.Shape(shape), const_value=tensor
-        )
-        model.graph.initializers.add(weight)
-        onnx_ir.convenience.replace_all_uses_with(output, weight)
-        model.graph.remove(node, safe=True)
