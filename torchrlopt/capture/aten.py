@@ -6,17 +6,18 @@ The key makes a recompilation that does not change the graph a cache hit, which 
 from __future__ import annotations
 
 import hashlib
+import operator
 import re
 import types
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import torch
 
 from torchrlopt.capture.effects import has_effect, is_assertion
 from torchrlopt.torch_private.operators import OpOverload, schema_of
-from torchrlopt.torch_private.pytree import tree_map
+from torchrlopt.torch_private.pytree import tree_leaves, tree_map
 
 NO_OPERATORS = "the graph has no operators"
 
@@ -78,9 +79,7 @@ def _meta_text(value: Any) -> str:
 
 def _constant_text(aten: torch.fx.GraphModule, target: Any) -> str:
     """Content of a lifted constant; one whose content is not visible equals nothing, not even itself."""
-    value = aten
-    for name in str(target).split("."):
-        value = getattr(value, name)
+    value = operator.attrgetter(str(target))(aten)
     if isinstance(value, torch.fx.GraphModule):
         return content_key(value, ())
     if not isinstance(value, torch.Tensor) or not _has_plain_data(value):
@@ -156,9 +155,7 @@ def _draws_random_numbers(node: torch.fx.Node) -> bool:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, (tuple, list)):
-        return [tensor for item in value for tensor in _tensors(item)]
-    return [value] if isinstance(value, torch.Tensor) else []
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def device_of(aten: torch.fx.GraphModule) -> torch.device:
@@ -171,22 +168,3 @@ def device_of(aten: torch.fx.GraphModule) -> torch.device:
             if value.device.type != "cpu":
                 return value.device
     return torch.device("cpu")
-
-
-def symbol_sizes(aten: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, int]:
-    """Return the sizes that the graph's symbols have for the given inputs.
-
-    Args:
-        aten: the graph.
-        inputs: its inputs in order: tensors, and ints for sizes.
-    """
-    sizes: dict[str, int] = {}
-    placeholders = [node for node in aten.graph.nodes if node.op == "placeholder"]
-    for node, example in zip(placeholders, inputs, strict=True):
-        fake = node.meta.get("val")
-        dims = fake.shape if isinstance(fake, torch.Tensor) else (fake,)
-        known = example.shape if isinstance(example, torch.Tensor) else (example,)
-        for dim, size in zip(dims, known, strict=True):
-            if isinstance(dim, torch.SymInt) and dim.node.expr.is_Symbol:
-                sizes[str(dim.node.expr)] = int(size)
-    return sizes

@@ -14,10 +14,11 @@ import onnx_ir.passes.common as common_passes
 import torch
 
 from torchrlopt.capture import exporter_private
+from torchrlopt.errors import LoweringError
 from torchrlopt.onnx import opsets
 from torchrlopt.onnx.quiet import quiet
 from torchrlopt.ops.builder import GraphBuilder, Result, Untranslatable
-from torchrlopt.ops.onnx_types import TORCH_DTYPES, Dim, onnx_dtype
+from torchrlopt.ops.onnx_types import TORCH_DTYPES, Dim, onnx_dtype, tensor_of
 from torchrlopt.ops.to_onnx import Target, require
 from torchrlopt.torch_private.operators import OpOverload, base_name, schema_of
 
@@ -30,33 +31,19 @@ _CHANGED = frozenset({"GridSample", "DFT", "GroupNormalization", "Scan", "Loop",
 
 # The exporter writes these as log(1 + x), exp(x) - 1, 1 - erf(x), ...: right over the reals, but a small x or
 # a small result loses all its digits. They stay opaque.
-_INACCURATE = frozenset(
-    {
-        "log1p",
-        "expm1",
-        "special_expm1",
-        "erfc",
-        "special_erfc",
-        "special_erfcx",
-        "logaddexp",
-        "logaddexp2",
-        "sinc",
-    }
-)
+_INACCURATE = {
+    "log1p", "expm1", "special_expm1", "erfc", "special_erfc", "special_erfcx", "logaddexp", "logaddexp2",
+    "sinc",
+}  # fmt: skip
 
-_WRONG = frozenset(
-    {
-        # The exporter returns the running statistics unchanged: in training they must be updated.
-        "_native_batch_norm_legit_functional",
-        "_native_batch_norm_legit",
-        "native_batch_norm",
-        # Written as a product with the identity matrix: NaN and infinities off the diagonal leak into it.
-        "diagonal",
-        "diagonal_copy",
-        # Only right for a contiguous operand: the elements are counted in its logical order.
-        "as_strided",
-    }
-)
+_WRONG = {
+    # The exporter returns the running statistics unchanged: in training they must be updated.
+    "_native_batch_norm_legit_functional", "_native_batch_norm_legit", "native_batch_norm",
+    # Written as a product with the identity matrix: NaN and infinities off the diagonal leak into it.
+    "diagonal", "diagonal_copy",
+    # Only right for a contiguous operand: the elements are counted in its logical order.
+    "as_strided",
+}  # fmt: skip
 
 # Forms that the exporter silently replaces by another operator: by argument and value.
 _WRONG_FORMS = {"scatter_reduce": ("reduce", "mean"), "index_reduce": ("reduce", "mean")}
@@ -162,28 +149,21 @@ def _splice(g: GraphBuilder, target: Target, model: ir.Model, inputs: list[ir.Va
         # An output that is an unchanged input or constant still needs a node of its own.
         results.append(None if known is None else found)
     g.add_nodes(kept)
-    return results if isinstance(target.node.meta["val"], tuple | list) else _single(results)
-
-
-def _single(results: list[ir.Value | None]) -> ir.Value:
-    value = results[0]
-    if value is None:
+    if isinstance(target.node.meta["val"], tuple | list):
+        return results
+    if results[0] is None:
         raise Untranslatable("the translation has no output")
-    return value
+    return results[0]
 
 
 def _constant(g: GraphBuilder, tensor: ir.TensorProtocol | None) -> ir.Value:
     if tensor is None:
         raise Untranslatable("a constant without a value")
-    require(tensor.dtype in TORCH_DTYPES and tensor.size <= _MAX_CONSTANT_ELEMENTS, "a large constant")
-    dtype = TORCH_DTYPES[tensor.dtype]
-    array = tensor.numpy()
-    flat = (
-        torch.frombuffer(bytearray(array.tobytes()), dtype=dtype)
-        if array.size
-        else torch.empty(0, dtype=dtype)
-    )
-    return g.constant(flat.reshape(tuple(array.shape)))
+    require(tensor.size <= _MAX_CONSTANT_ELEMENTS, "a large constant")
+    try:
+        return g.constant(tensor_of(tensor))
+    except LoweringError as error:
+        raise Untranslatable("a constant of a type that torch lacks") from error
 
 
 def _complete_type(value: ir.Value, prefix: str) -> None:

@@ -18,57 +18,32 @@ from torchrlopt.errors import CaptureError
 from torchrlopt.onnx.attributes import make_attribute
 from torchrlopt.ops.onnx_types import broadcast, reshape_target, set_type, value_dims, value_dtype
 
+_FLOATS = (torch.float16, torch.float32, torch.float64)
 # dtype -> the dtypes that hold every value of it.
 _EXACT_IN: dict[torch.dtype, tuple[torch.dtype, ...]] = {
     torch.float16: (torch.float32, torch.float64),
     torch.bfloat16: (torch.float32, torch.float64),
     torch.float32: (torch.float64,),
-    torch.uint8: (torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64),
-    torch.int8: (torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64),
+    torch.uint8: (torch.int16, torch.int32, torch.int64, *_FLOATS),
+    torch.int8: (torch.int16, torch.int32, torch.int64, *_FLOATS),
     torch.int16: (torch.int32, torch.int64, torch.float32, torch.float64),
     torch.int32: (torch.int64, torch.float64),
-    torch.bool: (torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64),
+    torch.bool: (torch.uint8, torch.int32, torch.int64, *_FLOATS),
 }
 # Operators whose result may differ between calls: two equal nodes are two draws.
-_RANDOM = frozenset(
-    {
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Multinomial",
-        "Bernoulli",
-        "Dropout",
-    }
-)
-
-
+_RANDOM = {
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli",
+    "Dropout",
+}  # fmt: skip
 # These may return a view: their output can share memory with their input.
-_VIEWS = frozenset(
-    {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Expand", "Split", "Flatten"}
-)
+_VIEWS = {
+    "Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Expand", "Split", "Flatten",
+}  # fmt: skip
 # Operators that broadcast their operands; Where's condition is one of them.
-_BROADCASTING = frozenset(
-    {
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Pow",
-        "Mod",
-        "Max",
-        "Min",
-        "And",
-        "Or",
-        "Xor",
-        "Where",
-        "Equal",
-        "Less",
-        "LessOrEqual",
-        "Greater",
-        "GreaterOrEqual",
-    }
-)
+_BROADCASTING = {
+    "Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "And", "Or", "Xor", "Where", "Equal", "Less",
+    "LessOrEqual", "Greater", "GreaterOrEqual",
+}  # fmt: skip
 # x op neutral is x, bit for bit: NaN, infinities and the sign of zero included.
 _NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0}
 
@@ -193,9 +168,7 @@ def _inner_cast(inner: ir.Node, node: ir.Node) -> list[int] | None:
 def _inner_reshape(inner: ir.Node, node: ir.Node) -> list[int] | None:
     source = inner.inputs[0]
     dims = value_dims(node.outputs[0])
-    if source is None or 0 in dims:
-        return None
-    return reshape_target(value_dims(source), dims)
+    return None if source is None or 0 in dims else reshape_target(value_dims(source), dims)
 
 
 def _inner_transpose(inner: ir.Node, node: ir.Node) -> list[int] | None:
@@ -229,7 +202,7 @@ def _equal_input(node: ir.Node) -> ir.Value | None:
         case "Cast":
             same = source.dtype == out.dtype
         case "Reshape" | "Expand":
-            same = _same_dims(source, out)
+            same = value_dims(source) == value_dims(out)
         case "Transpose":
             order = _order(node)
             same = order == sorted(order)
@@ -252,14 +225,11 @@ def _without_neutral(node: ir.Node, out: ir.Value) -> ir.Value | None:
         if value_dtype(out).is_floating_point:
             return None
         neutral = 0
-    if _same_dims(x, out) and _is_scalar(y, neutral):
-        return x
-    commutes = node.op_type in ("Mul", "Add")
-    return y if commutes and _same_dims(y, out) and _is_scalar(x, neutral) else None
-
-
-def _same_dims(a: ir.Value, b: ir.Value) -> bool:
-    return value_dims(a) == value_dims(b)
+    # Addition and multiplication commute.
+    for kept, other in ((x, y), (y, x)) if node.op_type in ("Mul", "Add") else ((x, y),):
+        if value_dims(kept) == value_dims(out) and _is_scalar(other, neutral):
+            return kept
+    return None
 
 
 def _is_scalar(value: ir.Value, wanted: int) -> bool:

@@ -15,17 +15,10 @@ import torch
 
 from torchrlopt.torch_private.operators import OpOverload, OpOverloadPacket, base_name, schema_of
 
-_ASSERTIONS = frozenset(
-    {
-        "_assert_async",
-        "_functional_assert_async",
-        "_assert_scalar",
-        "_functional_assert_scalar",
-        "_assert_tensor_metadata",
-        "sym_constrain_range",
-        "sym_constrain_range_for_size",
-    }
-)
+_ASSERTIONS = {
+    "_assert_async", "_functional_assert_async", "_assert_scalar", "_functional_assert_scalar",
+    "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size",
+}  # fmt: skip
 
 
 def _assert_with_words(condition: torch.Tensor) -> None:
@@ -60,18 +53,17 @@ def effect_before_tracing(gm: torch.fx.GraphModule) -> str | None:
         target = node.target
         if isinstance(target, OpOverloadPacket) and "default" in target.overloads():
             target = target.default
-        if isinstance(target, OpOverload) and not schema_of(target).returns:
-            is_silent = schema_of(target).is_mutable or (
-                target.namespace == "aten" and base_name(target) in _ASSERTIONS
-            )
-            if not is_silent:
-                return str(target)
+        if not isinstance(target, OpOverload) or schema_of(target).returns:
+            continue
+        if not (schema_of(target).is_mutable or _is_assertion(target)):
+            return str(target)
     return None
 
 
 def is_assertion(node: torch.fx.Node) -> bool:
     """Returns whether a call does nothing while its condition holds."""
-    target = node.target
-    return isinstance(target, OpOverload) and (
-        target.namespace == "aten" and base_name(target) in _ASSERTIONS
-    )
+    return isinstance(node.target, OpOverload) and _is_assertion(node.target)
+
+
+def _is_assertion(operator: OpOverload) -> bool:
+    return operator.namespace == "aten" and base_name(operator) in _ASSERTIONS

@@ -7,10 +7,8 @@ second, hence lazily). If a version of torch lacks one of its private names, suc
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -19,41 +17,17 @@ import torch
 from torchrlopt.onnx.opsets import IR_VERSION, NATIVE
 from torchrlopt.onnx.quiet import quiet
 from torchrlopt.ops.onnx_types import onnx_dtype
-from torchrlopt.torch_private.exporter import exporter_parts
-
-
-@dataclasses.dataclass(frozen=True)
-class Registry:
-    """The exporter's registry and what is needed to call its functions.
-
-    Attributes:
-        dispatch: fx node -> (ONNX function or None, message).
-        recorder: class that records ONNX nodes while a function runs.
-        symbolic_tensor: class of the values that such a function computes with.
-        opset: the opset object that nodes are recorded with.
-    """
-
-    dispatch: Callable[[torch.fx.Node], tuple[Callable[..., Any] | None, str]]
-    recorder: Callable[..., Any]
-    symbolic_tensor: Callable[..., ir.Value]
-    opset: Any
+from torchrlopt.torch_private.exporter import ExporterParts, exporter_parts
 
 
 @functools.cache
-def registry() -> Registry | None:
-    """Returns the exporter's registry, built once per process; None if a private name is missing."""
+def registry() -> tuple[ExporterParts, Any] | None:
+    """Returns the exporter's modules and its registry, built once per process; None without one of them."""
     try:
-        registration, dispatching, building, tensors = exporter_parts()
-        onnxscript = importlib.import_module("onnxscript")
+        parts = exporter_parts()
         # The registry warns about every torchvision operator if torchvision is not installed.
-        with quiet(registration.__name__):
-            table = registration.ONNXRegistry.from_torchlib(opset_version=NATIVE)
-        return Registry(
-            dispatch=lambda node: dispatching.dispatch(node, table),
-            recorder=building.OpRecorder,
-            symbolic_tensor=tensors.SymbolicTensor,
-            opset=onnxscript.values.Opset("", NATIVE),
-        )
+        with quiet(parts.registration.__name__):
+            return parts, parts.registration.ONNXRegistry.from_torchlib(opset_version=NATIVE)
     except (ImportError, AttributeError, TypeError):
         return None
 
@@ -70,13 +44,17 @@ def translate_node(node: torch.fx.Node, inputs: Sequence[ir.Value]) -> ir.Model 
         result; None if the exporter has no translation, or fails.
     """
     found = registry()
-    function = None if found is None else found.dispatch(node)[0]
-    if found is None or function is None:
+    if found is None:
         return None
-    from onnxscript import evaluator
+    parts, table = found
+    function, _ = parts.dispatching.dispatch(node, table)
+    if function is None:
+        return None
+    from onnxscript import evaluator, values
 
+    opset = values.Opset("", NATIVE)
     stand_ins = {
-        source: found.symbolic_tensor(found.opset, name=f"in_{index}", shape=value.shape, type=value.type)
+        source: parts.tensors.SymbolicTensor(opset, name=f"in_{index}", shape=value.shape, type=value.type)
         for index, (source, value) in enumerate(zip(node.all_input_nodes, inputs, strict=True))
     }
     arguments = [_argument(item, stand_ins) for item in node.args]
@@ -84,7 +62,7 @@ def translate_node(node: torch.fx.Node, inputs: Sequence[ir.Value]) -> ir.Model 
     # The exporter's own convention: an absent dtype is -1.
     if "dtype" in keywords and keywords["dtype"] is None:
         keywords["dtype"] = -1
-    recorder = found.recorder(found.opset, {})
+    recorder = parts.building.OpRecorder(opset, {})
     try:
         with quiet(), evaluator.default_as(recorder):
             result = function(*arguments, **keywords)
@@ -96,7 +74,10 @@ def translate_node(node: torch.fx.Node, inputs: Sequence[ir.Value]) -> ir.Model 
     graph = ir.Graph(
         list(stand_ins.values()), list(outputs), nodes=recorder.nodes, opset_imports={"": NATIVE}
     )
-    functions = [_ir_function(item) for item in recorder.functions.values()]
+    functions = [
+        item if isinstance(item, ir.Function) else ir.serde.deserialize_function(item.to_function_proto())
+        for item in recorder.functions.values()
+    ]
     return ir.Model(graph, ir_version=IR_VERSION, functions=functions)
 
 
@@ -110,9 +91,3 @@ def _argument(item: Any, stand_ins: dict[torch.fx.Node, ir.Value]) -> Any:
     if isinstance(item, torch.dtype):
         return onnx_dtype(item)
     return item
-
-
-def _ir_function(function: Any) -> ir.Function:
-    if isinstance(function, ir.Function):
-        return function
-    return ir.serde.deserialize_function(function.to_function_proto())

@@ -14,7 +14,7 @@ from torchrlopt.torch_private.pytree import tree_leaves
 _SYMBOL_SIZE = 3  # the assumed size of a symbolic dimension without an example
 _BATCHES = (4, 6, 8, 16)
 """Batch sizes to try; a graph may have constraints on its sizes, such as being even."""
-_Sizes = dict[Any, int]
+Sizes = dict[Any, int]
 """The sizes of symbols."""
 
 
@@ -69,7 +69,7 @@ def _like(example: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return a tensor of the example's type, strides and kind of values."""
     example = example.detach()
     wide = example.double() if example.is_floating_point() else None
-    if wide is None or (bool(((wide == 0) | (wide == 1) | ~wide.isfinite()).all()) and example.numel() > 1):
+    if wide is None or (_is_mask(wide) and example.numel() > 1):
         order = torch.randperm(example.numel(), generator=generator, device=example.device)
         return _with_layout(example.flatten()[order].reshape(example.shape), example)
     mean = wide.mean()
@@ -164,7 +164,7 @@ def _extreme(usual: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
 def num_elements(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> int:
     """Count the numbers that a graph reads and makes for the inputs; those of unknown size are left out."""
     nodes = graph.graph.find_nodes(op="placeholder")
-    sizes = _sizes_of([node.meta.get("val") for node in nodes], inputs)
+    sizes = sizes_of([node.meta.get("val") for node in nodes], inputs)
     number = functools.cache(lambda expression: _number_of(expression, sizes))
     total = 0
     for node in graph.graph.nodes:
@@ -205,11 +205,10 @@ def reduced_inputs(
         None if there is no free first dimension that is larger, or no smaller size fits.
     """
     fakes = [node.meta.get("val") for node in graph.graph.find_nodes(op="placeholder")]
-    if len(fakes) != len(inputs) or any(
-        _has_symbols(fake) for at, fake in enumerate(fakes) if at in static and isinstance(fake, torch.Tensor)
-    ):
+    weights = [fake for at, fake in enumerate(fakes) if at in static and isinstance(fake, torch.Tensor)]
+    if len(fakes) != len(inputs) or any(isinstance(dim, torch.SymInt) for w in weights for dim in w.shape):
         return None
-    sizes = _sizes_of(fakes, inputs)
+    sizes = sizes_of(fakes, inputs)
     firsts: list[Any] = [fake.shape[0] for fake in fakes if isinstance(fake, torch.Tensor) and fake.dim()]
     batches = {
         dim.node.expr: dim for dim in firsts if isinstance(dim, torch.SymInt) and dim.node.expr.is_Symbol
@@ -221,25 +220,19 @@ def reduced_inputs(
     return None
 
 
-def _sizes_of(fakes: Sequence[Any], inputs: Sequence[Any]) -> _Sizes:
-    """Return the sizes of the symbols of placeholders."""
-    sizes: _Sizes = {}
+def sizes_of(fakes: Sequence[Any], inputs: Sequence[Any]) -> Sizes:
+    """Return the sizes of the symbols of placeholders for these inputs: tensors, and ints for sizes."""
+    sizes: Sizes = {}
     for fake, example in zip(fakes, inputs, strict=True):
-        if isinstance(fake, torch.Tensor):
-            dim: Any
-            for dim, size in zip(fake.shape, example.shape, strict=True):
-                if isinstance(dim, torch.SymInt) and dim.node.expr.is_Symbol:
-                    sizes[dim.node.expr] = int(size)
-        elif isinstance(fake, torch.SymInt) and fake.node.expr.is_Symbol:
-            sizes[fake.node.expr] = int(example)
+        dims: Any = fake.shape if isinstance(fake, torch.Tensor) else (fake,)
+        known = example.shape if isinstance(example, torch.Tensor) else (example,)
+        for dim, size in zip(dims, known, strict=True):
+            if isinstance(dim, torch.SymInt) and dim.node.expr.is_Symbol:
+                sizes[dim.node.expr] = int(size)
     return sizes
 
 
-def _has_symbols(fake: torch.Tensor) -> bool:
-    return any(isinstance(dim, torch.SymInt) for dim in fake.shape)
-
-
-def _is_allowed(shape_env: Any, sizes: _Sizes) -> bool:
+def _is_allowed(shape_env: Any, sizes: Sizes) -> bool:
     """Whether these sizes satisfy the guards of the trace."""
     for symbol, size in sizes.items():
         span = shape_env.var_to_range.get(symbol)
@@ -249,7 +242,7 @@ def _is_allowed(shape_env: Any, sizes: _Sizes) -> bool:
     return all(expression.subs(sizes) == True for expression in asked)  # noqa: E712  # sympy's true
 
 
-def _cut(fakes: Sequence[Any], inputs: Sequence[Any], sizes: _Sizes) -> list[Any] | None:
+def _cut(fakes: Sequence[Any], inputs: Sequence[Any], sizes: Sizes) -> list[Any] | None:
     """Cut the inputs to these sizes; None if one of them would not be a part of the example."""
     cut: list[Any] = []
     for fake, example in zip(fakes, inputs, strict=True):
@@ -277,13 +270,13 @@ def _cut(fakes: Sequence[Any], inputs: Sequence[Any], sizes: _Sizes) -> list[Any
     return cut
 
 
-def _number(value: Any, sizes: _Sizes) -> int | None:
+def _number(value: Any, sizes: Sizes) -> int | None:
     """Return the value of a size or a stride; None if it depends on an unknown symbol."""
     if not isinstance(value, torch.SymInt):
         return value if isinstance(value, int) else None
     return _number_of(value.node.expr, sizes)
 
 
-def _number_of(expression: Any, sizes: _Sizes) -> int | None:
+def _number_of(expression: Any, sizes: Sizes) -> int | None:
     found = expression.subs(sizes)
     return int(found) if found.is_Integer else None

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 
 from torchrlopt.capture import aot
-from torchrlopt.capture.aten import content_key, device_of, reason_to_leave_alone, symbol_sizes
+from torchrlopt.capture.aten import content_key, device_of, reason_to_leave_alone
 from torchrlopt.capture.autocast import autocast_state
 from torchrlopt.capture.effects import effect_before_tracing
 from torchrlopt.capture.real_strides import correct_output_strides
+from torchrlopt.capture.sampling import sizes_of
 from torchrlopt.capture.sharing import with_bases
 from torchrlopt.capture.sources import input_names
 from torchrlopt.capture.whole import recurrent_modules, whole_operators
@@ -82,7 +83,8 @@ class Traced:
     @functools.cached_property
     def sizes(self) -> dict[str, int]:
         """The sizes that the graph's symbols have for these inputs."""
-        return symbol_sizes(self.aten, self.inputs)
+        fakes = [node.meta.get("val") for node in self.aten.graph.find_nodes(op="placeholder")]
+        return {str(symbol): size for symbol, size in sizes_of(fakes, self.inputs).items()}
 
     def own_inputs(self) -> list[Any]:
         """Return the inputs for one call, with fresh copies of those that it writes to."""
