@@ -228,10 +228,6 @@ def lifted_weights() -> list[torch.Tensor]:
 def real_inputs(examples: Sequence[Any], fakes: Sequence[Any]) -> tuple[list[Any], str | None]:
     """Return the real inputs of the ATen graph, or the reason why there are none.
 
-    Args:
-        examples: inputs of Dynamo's graph.
-        fakes: inputs of the ATen graph.
-
     Returns:
         Tensors, and ints for sizes, in the order of the ATen graph; and None, or the reason.
     """

@@ -27,12 +27,8 @@ _SYMBOL = re.compile(r"\b[su]\d+\b")
 def content_key(aten: torch.fx.GraphModule, static_indices: Collection[int]) -> str:
     """SHA-256 (hexadecimal) over operators, arguments, types, strides and constants of the graph.
 
-    Two graphs with equal keys compute the same function of their inputs; shape symbols and node names do not
-    matter.
-
-    Args:
-        aten: the graph.
-        static_indices: positions of the inputs that are weights.
+    Two graphs with equal keys compute the same function of their inputs, of which some (`static_indices`) are
+    weights; shape symbols and node names do not matter.
     """
     numbers: dict[torch.fx.Node, int] = {}
     lines = [f"static {sorted(static_indices)}"]

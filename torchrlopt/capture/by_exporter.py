@@ -53,12 +53,7 @@ _DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression
 
 
 def translate_by_exporter(g: GraphBuilder, target: Target, environment: Mapping[str, Any]) -> Result | None:
-    """Emits the exporter's translation of an ATen node.
-
-    Args:
-        g: the builder.
-        target: what to produce.
-        environment: ONNX values by fx name.
+    """Emits the exporter's translation of an ATen node, given the ONNX values by fx name.
 
     Returns:
         The results, or None if the exporter has no translation.

@@ -62,11 +62,7 @@ class Cleaned:
 
 
 def clean(model: ir.Model) -> Cleaned:
-    """Cleans a model in place; names of surviving nodes and values do not change.
-
-    Args:
-        model: every value typed, topologically sorted, no subgraphs.
-    """
+    """Cleans a model of typed values, without subgraphs, in place; names of what survives do not change."""
     sweep = _Sweep(model.graph)
     for node in list(model.graph):
         sweep.visit(node)

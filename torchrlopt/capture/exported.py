@@ -46,13 +46,7 @@ class Exported:
 def export(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> Exported:
-    """Export a model.
-
-    Args:
-        model: in eval mode.
-        args: of the call.
-        kwargs: of the call.
-        dynamic_shapes: as `torch.export.export` takes them.
+    """Export a model in eval mode for the arguments of a call, with the dynamic shapes of `torch.export`.
 
     Raises:
         CaptureError: torch.export rejects the model.

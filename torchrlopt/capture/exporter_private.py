@@ -33,11 +33,7 @@ def registry() -> tuple[ExporterParts, Any] | None:
 
 
 def translate_node(node: torch.fx.Node, inputs: Sequence[ir.Value]) -> ir.Model | None:
-    """Translates one ATen node.
-
-    Args:
-        node: a call of an ATen overload.
-        inputs: a typed value, of any name, for each of `node.all_input_nodes`.
+    """Translates one call of an ATen overload, given a typed value for each of `node.all_input_nodes`.
 
     Returns:
         A model whose inputs stand for `inputs` in order and whose outputs are the elements of the node's

@@ -19,11 +19,7 @@ _ELEMENT_BYTES = 8  # as in the reference, which runs in float64
 
 
 def check_footprint(module: fx.GraphModule, what: str) -> None:
-    """Refuse to run a graph whose values take more than `MAX_BYTES` at a time.
-
-    Args:
-        module: every node with a fake tensor in `meta["val"]`, except where the type is unknown.
-        what: the purpose of the run, for the message.
+    """Refuse to run a graph whose values take more than `MAX_BYTES` at a time; `what` it is run for.
 
     Raises:
         UnsupportedError: the graph takes more.
@@ -47,12 +43,7 @@ def peak_bytes(module: fx.GraphModule) -> int:
 
 
 def peak_of_calls(graph: fx.Graph, num_bytes: Callable[[fx.Node], int]) -> int:
-    """Most bytes that the results of calls take at a time, each from its call to its last reader.
-
-    Args:
-        graph: any graph.
-        num_bytes: returns the size of the result of a call.
-    """
+    """Most bytes that the results of calls take at a time, each from its call to its last reader."""
     last_reader = {source: node for node in graph.nodes for source in node.all_input_nodes}
     sizes = {node: num_bytes(node) for node in graph.nodes if node.op == "call_function"}
     alive = peak = 0
@@ -66,9 +57,7 @@ def peak_of_calls(graph: fx.Graph, num_bytes: Callable[[fx.Node], int]) -> int:
 def cpu_bytes_of_calls(graph: fx.Graph) -> int:
     """Most bytes of CPU memory that the results of calls take at a time, in their own dtypes.
 
-    Args:
-        graph: an ATen graph with `meta["val"]`. A view counts as if it had its own memory; a symbolic size
-            counts as its hint.
+    A view counts as if it had its own memory; a symbolic size counts as its hint.
     """
     return peak_of_calls(graph, lambda node: _num_cpu_bytes(node.meta.get("val")))
 

@@ -24,10 +24,10 @@ from torchrlopt.torch_private.modes import without_dispatch_modes
 def capture(
     gm: torch.fx.GraphModule, static_indices: Collection[int], exclude: Collection[str] = ()
 ) -> Captured:
-    """Captures the graph that AOTAutograd passes to its inference compiler.
+    """Captures the functional ATen graph that AOTAutograd passes to its inference compiler, unchanged.
 
     Args:
-        gm: the functional ATen graph with fake values in `meta["val"]`; it is not changed.
+        gm: the graph, with fake values in `meta["val"]`.
         static_indices: positions of the inputs that are weights.
         exclude: modules and operators to leave as they are, see `Options.exclude`.
 

@@ -64,11 +64,7 @@ def make_job(traced: Traced, exclude: Collection[str] = ()) -> Job:
 
 
 def jobs_of(model: Callable[..., object], example_inputs: ExampleInputs) -> list[Job]:
-    """Return the graphs of one call of a model: several if Dynamo breaks it.
-
-    Args:
-        model: a module in eval mode, or a function of tensors.
-        example_inputs: arguments of the call.
+    """Return the graphs of one call of a module in eval mode or a function: several if Dynamo breaks it.
 
     Raises:
         UnsupportedError: the model is in training mode.

@@ -18,12 +18,7 @@ CORRECTED = "has_real_strides"
 
 
 def correct_output_strides(graph: fx.GraphModule, inputs: Callable[[], Sequence[Any]]) -> None:
-    """Give doubtful outputs the strides that they have in a run. Most graphs have none and are not run.
-
-    Args:
-        graph: functional, with fake values.
-        inputs: makes inputs for a run.
-    """
+    """Give doubtful outputs the strides that they have in a run. Most graphs have none and are not run."""
     (output,) = graph.graph.find_nodes(op="output")
     returned: Sequence[Any] = output.args[0]
     doubtful = [i for i, node in enumerate(returned) if isinstance(node, fx.Node) and _is_doubtful(node)]

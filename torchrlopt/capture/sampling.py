@@ -19,17 +19,12 @@ Sizes = dict[Any, int]
 
 
 def random_inputs(examples: Sequence[Any], static: Collection[int], seed: int) -> list[Any]:
-    """Return inputs like the examples, with other values.
+    """Return inputs like the examples, with other values; torch's global generator is not touched.
 
     Floating point inputs keep the mean, spread and sign of the example; integer, bool and mask-like inputs
-    (only 0, 1 or non-finite values) keep their set of values, shuffled. Weights keep their values, except
-    constant ones (a zero bias, a LoRA matrix at its start), which would hide errors: they get a little noise.
-    Numbers (symbolic sizes) stay.
-
-    Args:
-        examples: inputs of the graph, in order.
-        static: positions of the weights.
-        seed: of the random generator; torch's global one is not touched.
+    (only 0, 1 or non-finite values) keep their set of values, shuffled. Weights (positions `static`) keep
+    their values, except constant ones (a zero bias, a LoRA matrix at its start), which would hide errors:
+    they get a little noise. Numbers (symbolic sizes) stay.
     """
     generators: dict[torch.device, torch.Generator] = {}
 
@@ -105,20 +100,12 @@ _LANES = 4
 def extreme_inputs(
     examples: Sequence[Any], usual: Sequence[Any], static: Collection[int]
 ) -> list[Any] | None:
-    """Return inputs whose rows are extreme in different ways.
+    """Return inputs whose rows are extreme in different ways; None if no input can be made extreme.
 
     The first dimension with four or more indices is divided in four: numbers far from zero relative to their
-    spread; widely spread numbers, with constant rows among them; usual ones next to an outlier channel, a
-    mask of 0 and 1, and one number that is larger than all others; and tiny ones. If the examples' numbers
-    are in [0, 1], so are these: they may be probabilities.
-
-    Args:
-        examples: the user's inputs, or a part of them.
-        usual: `random_inputs` like them, from which unchanged values are taken.
-        static: positions of the weights.
-
-    Returns:
-        None if no input can be made extreme.
+    spread; widely spread numbers, with constant rows among them; usual ones (of `random_inputs`) next to an
+    outlier channel, a mask of 0 and 1, and one number that is larger than all others; and tiny ones. If the
+    examples' numbers are in [0, 1], so are these: they may be probabilities. Weights stay.
     """
     extreme = list(usual)
     is_changed = False
@@ -191,15 +178,10 @@ def sampled_size(dim: int | torch.SymInt) -> int:
 def reduced_inputs(
     graph: torch.fx.GraphModule, inputs: Sequence[Any], static: Collection[int]
 ) -> list[Any] | None:
-    """Return the first rows of the inputs, in the strides that the graph gives them.
+    """Return the first rows of the inputs that a graph was traced for, in the strides that it gives them.
 
     A graph whose sizes are symbols is right for all sizes that its guards allow. A float64 run on a few rows
     says as much about it as one on the user's whole batch, and takes a fraction of its time and memory.
-
-    Args:
-        graph: an ATen graph with `meta["val"]`, traced for these inputs.
-        inputs: its inputs in order: tensors, and ints for symbolic sizes.
-        static: positions of the weights, which stay unchanged.
 
     Returns:
         None if there is no free first dimension that is larger, or no smaller size fits.

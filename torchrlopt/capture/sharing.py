@@ -21,10 +21,7 @@ aten = torch.ops.aten
 
 
 def with_bases(graph: fx.GraphModule) -> tuple[fx.GraphModule, int]:
-    """Add outputs to the graph: the values that overlapping outputs are views of.
-
-    Args:
-        graph: functional, with fake values; not changed.
+    """Add outputs to a functional graph: the values that overlapping outputs are views of.
 
     Returns:
         The graph itself if there is nothing to add, else a copy; and the number of added outputs, which are
@@ -152,11 +149,7 @@ def overlaps(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[str | None]:
 
 
 def any_overlap(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether any two of the tensors, all in one storage, have bytes in common; in one pass over them.
-
-    Args:
-        tensors: each with elements; they may be without data.
-    """
+    """Whether any two tensors of one storage have bytes in common; they have elements, maybe without data."""
     ranges = sorted(map(_bytes, tensors))
     if all(last <= first for (_, last), (first, _) in itertools.pairwise(ranges)):
         return False

@@ -65,9 +65,7 @@ def path_of(name: str) -> str:
 def input_names(gm: torch.fx.GraphModule, num_lifted: int) -> tuple[str, ...]:
     """Return the user's names of the inputs of the ATen graph made from Dynamo's graph.
 
-    Args:
-        gm: Dynamo's graph.
-        num_lifted: how many of its attributes AOTAutograd puts before the inputs.
+    AOTAutograd puts `num_lifted` of Dynamo's attributes before the inputs.
     """
     lifted = [name for name, _ in (*gm.named_parameters(), *gm.named_buffers())] if num_lifted else []
     lifted = lifted if len(lifted) == num_lifted else [""] * num_lifted

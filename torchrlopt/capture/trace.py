@@ -164,10 +164,10 @@ def visit(
     answer: Callable[[Traced], None],
     leave: Callable[[str], None],
 ) -> None:
-    """Call a model once, unchanged, and pass on every graph of that call.
+    """Call a module in eval mode, or a function, once, unchanged, and pass on every graph of that call.
 
     Args:
-        model: a module in eval mode, or a function of tensors.
+        model: the module or function.
         example_inputs: arguments of the call.
         answer: called with each graph.
         leave: called with the reason for each graph that would not be rewritten.

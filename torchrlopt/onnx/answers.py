@@ -25,16 +25,9 @@ def answer_of(
     what: str,
     kind: Any = onnx.ModelProto,
 ) -> Any:
-    """Return the message that a module answers.
+    """Return the message of a `kind` that a module answers to arguments and the data of a model.
 
-    Args:
-        child: the file of the module.
-        arguments: for its `main`.
-        data: for its `main`: a model without weights.
-        limits: of the subprocess, for small models.
-        bytes_per_s: of the data, by which larger models get more time.
-        what: describes the task in error messages.
-        kind: the type of the message.
+    The limits are those for small models; one byte more for each `bytes_per_s` gives the subprocess a second.
 
     Raises:
         UnsupportedError: the subprocess died, exceeded a limit, or answered no such message.

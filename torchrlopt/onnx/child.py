@@ -11,14 +11,10 @@ import onnx.version_converter
 
 
 def main(data: bytes, arguments: Sequence[str]) -> bytes:
-    """Convert a model to another opset, its functions inlined, or infer the types of its values.
-
-    Args:
-        data: the model, without its large weights.
-        arguments: the target version of the default domain; none to infer types.
+    """Convert a model without weights to another opset, its functions inlined, or infer types.
 
     Returns:
-        The converted model; or a graph that contains only types.
+        The model in the version that is the argument; without one, a graph that contains only types.
     """
     proto = onnx.ModelProto()
     proto.ParseFromString(data)

@@ -29,10 +29,7 @@ _CHILD = Path(__file__).with_name("fold_child.py")
 
 
 def folded(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with expressions over constants and known sizes evaluated, and without identities.
-
-    Args:
-        proto: a valid model.
+    """Return a valid model with expressions over constants and known sizes evaluated, and without identities.
 
     Returns:
         `proto` itself if there is nothing to fold, or if folding fails.

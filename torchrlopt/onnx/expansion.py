@@ -71,13 +71,9 @@ class Expansion:
         attributes: Sequence[onnx_ir.Attr] = (),
         like: onnx_ir.Value | None = None,
     ) -> onnx_ir.Value:
-        """Append a node with one output.
+        """Append a node of the default domain with one output.
 
-        Args:
-            op: operator of the default domain.
-            inputs: its operands.
-            attributes: its attributes.
-            like: a value with the output's dtype; None: type and shape of the replaced node's output.
+        The output has the dtype of `like`; without it, type and shape of the replaced node's output.
         """
         own = self.node.outputs[0]
         output = onnx_ir.Value(

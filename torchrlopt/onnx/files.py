@@ -29,12 +29,7 @@ _REFUSALS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError, Asse
 
 
 def load(path: str | Path) -> onnx_ir.Model:
-    """Read a model file; its external data stays on disk and is mapped on demand.
-
-    A model of an older opset is converted to a supported one.
-
-    Args:
-        path: the file.
+    """Read a model file, converted to a supported opset; its external data is mapped on demand.
 
     Raises:
         ModelFormatError: the file is not a model or is inconsistent, or its name is not UTF-8.
@@ -49,9 +44,7 @@ def load(path: str | Path) -> onnx_ir.Model:
 def prepared(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:
     """Check a model and prepare it for reading: nodes sorted, every node named.
 
-    Args:
-        proto: the model.
-        path: the file it comes from; None for a model in memory, which may have no external data.
+    A model in memory, which comes from no `path`, may have no external data.
 
     Raises:
         ModelFormatError: it is malformed.
@@ -122,11 +115,9 @@ def made_of(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:
 
 
 def save(model: onnx_ir.Model, path: str | Path) -> None:
-    """Write a model atomically: afterwards the file is either complete or not there.
+    """Write a model, in memory or with external data next to `path`: the file is then complete or not there.
 
-    Args:
-        model: the model, in memory or with external data next to `path`.
-        path: the file; initializers beyond `saving.MAX_INLINE_BYTES` go to a file next to it.
+    Initializers beyond `saving.MAX_INLINE_BYTES` go to a file next to it.
     """
     save_message(message(model), path)
 

@@ -32,13 +32,7 @@ _CHILD = Path(__file__).with_name("child.py")
 def read_with_types(proto: onnx.ModelProto, model: onnx_ir.Model) -> Program:
     """Read a model; if the core meets untyped values, run ONNX's inference for them and read again.
 
-    Args:
-        proto: the file's message.
-        model: built from it; inferred types are set on its values.
-
-    Raises:
-        ModelFormatError: see `reader.read`.
-        UnsupportedError: see `reader.read`.
+    Inferred types are set on the values of `model`, which was built from `proto`. Raises as `reader.read`.
     """
     program = read(model)
     values = _untyped(program, model)

@@ -108,10 +108,7 @@ def _drop_input(node: onnx_ir.Node, count: int) -> None:
 def _check(node: onnx_ir.Node, opset: int, form: int) -> None:
     """Refuse an operator, input or attribute that the opset does not have; drop such attributes at defaults.
 
-    Args:
-        node: the node.
-        opset: target version.
-        form: version of the node.
+    `form` is the version that the node has.
     """
     import onnx
 

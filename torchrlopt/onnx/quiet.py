@@ -14,13 +14,10 @@ _LIBRARIES = ("onnx_ir", "onnxscript")
 
 @contextlib.contextmanager
 def quiet(*names: str) -> Iterator[None]:
-    """Show only errors of these loggers, and no Python warnings, during a call of third-party code.
+    """Show only errors of these loggers and their descendants, and no Python warnings, during foreign code.
 
-    Messages from other threads, which may be using the same libraries, are not filtered.
-
-    Args:
-        names: names of the loggers, which include their descendants; none: those of the libraries that read
-            and write ONNX.
+    Without names, those of the libraries that read and write ONNX. Messages from other threads, which may be
+    using the same libraries, are not filtered.
     """
     own = threading.get_ident()
 

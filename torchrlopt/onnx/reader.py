@@ -24,14 +24,11 @@ _MAX_CONTENT = 1 << 16  # maximum elements of a constant that may become an attr
 
 
 def read(model: onnx_ir.Model, static_inputs: Collection[str] = ()) -> Program:
-    """Read a model into a C++ graph.
+    """Read a model into a C++ graph: one typed operator or opaque node for every node of the model.
 
     Args:
         model: every node named, nodes in topological order. It is kept as `Program.source`, unmodified.
         static_inputs: names of the graph inputs that are weights. Initializers always are.
-
-    Returns:
-        The program, with one typed operator or opaque node for every node of the model.
 
     Raises:
         ModelFormatError: the model is inconsistent: a value read before it is defined, a name used twice, a

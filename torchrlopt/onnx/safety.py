@@ -79,9 +79,7 @@ def parse(path: Path) -> onnx.ModelProto:
 def check(proto: onnx.ModelProto, path: Path | None) -> None:
     """Refuse a model that is too large, or that has a tensor whose data does not match its type.
 
-    Args:
-        proto: the model.
-        path: the file it comes from; None for a model in memory, which may have no external data.
+    A model in memory, which comes from no `path`, may have no external data.
 
     Raises:
         ModelFormatError: it is too large, or a tensor's data does not match its type.

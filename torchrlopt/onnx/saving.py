@@ -78,9 +78,7 @@ class Staged:
     def write(self, proto: onnx.ModelProto, base: Path) -> None:
         """Write a model with its data; replaces earlier writes.
 
-        Args:
-            proto: the model; its external data entries are rewritten.
-            base: the directory of its current external data.
+        The entries of external data, which is in the directory `base`, are rewritten.
 
         Raises:
             ModelFormatError: it is too large for the format.

@@ -28,14 +28,9 @@ _CHILD = Path(__file__).with_name("child.py")
 
 
 def upgraded(proto: onnx.ModelProto, path: Path | None = None, target: int = OLDEST) -> onnx.ModelProto:
-    """An equivalent model whose opset is not older than the target.
+    """An equivalent of a valid model whose opset is not older than the target.
 
     Functions become part of the graph: ONNX converts none.
-
-    Args:
-        proto: a valid model.
-        path: the file it comes from; None for a model in memory.
-        target: an opset, at least the oldest that is supported.
 
     Returns:
         `proto` itself if its opset is newer, or is the target and there are no functions.

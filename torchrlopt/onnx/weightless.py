@@ -13,12 +13,7 @@ _MAX_BYTES = 1 << 12  # of weights whose content may determine a shape
 
 
 def without_weights(proto: onnx.ModelProto, names: Collection[str] | None = None) -> onnx.ModelProto:
-    """The model with the types but not the content of its large weights.
-
-    Args:
-        proto: the model.
-        names: of the weights that may be emptied; None: all.
-    """
+    """The model with the types but not the content of its large weights, or of those of some names."""
     small = onnx.ModelProto(
         ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions
     )
@@ -36,12 +31,7 @@ def without_weights(proto: onnx.ModelProto, names: Collection[str] | None = None
 
 
 def put_weights_back(small: onnx.ModelProto, proto: onnx.ModelProto) -> None:
-    """Restore the content of weights that `without_weights` has emptied, in place.
-
-    Args:
-        small: derived from `proto`, possibly with other nodes.
-        proto: the model with its weights.
-    """
+    """Restore, in place, the content of the weights of `proto` that `without_weights` has emptied."""
     weights = {tensor.name: tensor for tensor in proto.graph.initializer}
     for tensor in small.graph.initializer:
         if tensor.name in weights and not has_content(tensor):

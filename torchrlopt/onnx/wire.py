@@ -39,13 +39,9 @@ _MAX_REPEATED = 1000  # how often singular fields may occur in a message; the la
 
 
 def check_size(data: bytes, kind: Any = onnx.ModelProto) -> None:
-    """Refuse a file that holds too much or is truncated.
+    """Refuse a file, a message of a `kind`, that holds too much or is truncated.
 
     Only parses as many parts as necessary: unparsed parts count as full of empty messages.
-
-    Args:
-        data: the content of the file.
-        kind: the type of the message in it.
 
     Raises:
         ModelFormatError: the parser could not read it, or it is too large.
@@ -127,12 +123,7 @@ def _count(
 ) -> tuple[int, list[tuple[int, int, Any]]]:
     """The cost of the message in `data[start:end]` without nested ones, and the non-empty nested messages.
 
-    Args:
-        data: the file.
-        start: start of the message.
-        end: end of the message.
-        fields: fields of its type, by number.
-        most: units at which the count stops.
+    The count stops at `most` units.
     """
     count, repeated, found, place = 0, 0, [], start
     while place < end and count <= most:

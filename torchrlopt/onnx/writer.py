@@ -29,14 +29,7 @@ KEEPS_BITS = "keeps_bits"
 
 
 def write(program: Program) -> onnx_ir.Model:
-    """Write a program as an ONNX model.
-
-    Args:
-        program: the graph and the model it was read from.
-
-    Returns:
-        A new model with the inputs, outputs and names of `program.source`; every value is typed.
-    """
+    """Write a program as a new, typed ONNX model with the inputs, outputs and names of `program.source`."""
     return _Writer(program).model()
 
 

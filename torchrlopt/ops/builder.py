@@ -59,17 +59,10 @@ class GraphBuilder:
         dims: Dims | None = None,
         **attributes: Any,
     ) -> ir.Value:
-        """Adds a node with one output to the open group.
+        """Adds a node of the default domain to the open group and returns its one output.
 
-        Args:
-            op_type: ONNX operator of the default domain.
-            inputs: input values; None is an absent optional input.
-            dtype: element type of the output; defaults to that of the first input.
-            dims: dims of the output; default to those of an elementwise operator.
-            attributes: attributes by name; those that are None are omitted.
-
-        Returns:
-            The output.
+        Its dtype is that of the first input unless given, its dims those of an elementwise operator. Inputs
+        and attributes that are None are omitted.
         """
         present = [value for value in inputs if value is not None]
         out_dtype = dtype if dtype is not None else value_dtype(present[0])
@@ -131,11 +124,9 @@ class GraphBuilder:
         return found
 
     def constant(self, tensor: torch.Tensor, name: str | None = None) -> ir.Value:
-        """Returns the value of a Constant node; equal contents share one node.
+        """Returns the value of a Constant node of a small real tensor, on any device.
 
-        Args:
-            tensor: a small real tensor, on any device.
-            name: name of the value and the node; named constants are never shared.
+        Equal contents share one node, unless it has a name.
         """
         host = tensor.detach().cpu().contiguous()
         dims = tuple(host.shape)

@@ -20,15 +20,7 @@ _MAX_ELEMENTS = 256
 
 
 def convert(emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None]) -> tuple[Entry | None, ...]:
-    """Emit the ATen calls of one ONNX node.
-
-    Args:
-        emitter: receives the calls.
-        node: the ONNX node.
-        inputs: entries of its inputs; None for an omitted one.
-
-    Returns:
-        One entry per output of the node.
+    """Emit the ATen calls of one ONNX node, given the entries of its inputs; return one entry per output.
 
     Raises:
         LoweringError: the operator, or this form of it, has no converter.

@@ -78,13 +78,7 @@ class Emitter:
     # ---- emitting
 
     def op(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
-        """Add a call of `target` and compute its fake result.
-
-        Args:
-            target: an ATen overload, or a function of `operator` on ints.
-            args: nodes, numbers, dtypes, or lists of those.
-            kwargs: likewise.
-        """
+        """Add a call of an ATen overload, or of `operator` on ints, and compute its fake result."""
         node = self.graph.call_function(target, args, kwargs)
         self.refresh(node)
         return node

@@ -20,10 +20,7 @@ _DOMAIN = "rlopt.body"  # domain of the function while it is inlined
 def body_of(emitter: Emitter, node: onnx_ir.Node, inputs: Sequence[Entry | None]) -> onnx_ir.Graph | None:
     """The function body of an operator for these operand types; None if the standard defines none.
 
-    Args:
-        emitter: knows the types of the operands.
-        node: of the default domain.
-        inputs: entries of its operands; the body has an input for each that is not omitted.
+    The body has an input for each operand that is not omitted.
     """
     imports = {} if node.graph is None else node.graph.opset_imports
     opset = int(node.meta.get(opsets.FORM, imports.get("", opsets.NATIVE)))

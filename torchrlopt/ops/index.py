@@ -17,13 +17,9 @@ from torchrlopt.ops.to_onnx import Target, non_negative_axis, require, shape_val
 
 
 def _from_front(emitter: Emitter, entry: Entry, size: Any, is_from_front: bool = False) -> fx.Node:
-    """Indices as int64, counted from the front; only for kernels that reject negative ones.
+    """Indices as int64, counted from the front: `size` is added to negative ones, which some kernels reject.
 
-    Args:
-        emitter: receives the calls.
-        entry: the indices.
-        size: added to negative indices.
-        is_from_front: whether to reject negative indices, as the original does.
+    If the original rejects negative indices, too (`is_from_front`), nothing is added.
     """
     if is_from_front:
         return emitter.cast(emitter.tensor(entry), torch.int64)

@@ -55,12 +55,7 @@ def _primitives_of(library: _C.Library) -> _C.Library:
 
 
 def subset_of(library: _C.Library, names: Sequence[str]) -> _C.Library:
-    """A library with some of the substitutions of another one.
-
-    Args:
-        library: the other one.
-        names: substitutions to keep; they stay in the order of `library`.
-    """
+    """A library with some of the substitutions of another one, in its order."""
     return _C.Library(text_of(library, names))
 
 

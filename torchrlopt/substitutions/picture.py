@@ -16,11 +16,7 @@ _OUTPUT = "#d5efd8"
 
 
 def draw(text: str, path: Path) -> None:
-    """Draws the text of a substitution as `Library.text` prints it.
-
-    Args:
-        text: of one substitution.
-        path: .svg or .png; overwritten.
+    """Draws one substitution, as `Library.text` prints it, in a .svg or .png file, which is overwritten.
 
     Raises:
         UnsupportedError: matplotlib or networkx is not installed, or the file type is not supported.

@@ -19,11 +19,5 @@ def lacks_compiler(error: Exception) -> bool:
 
 
 def compile_module(module: torch.fx.GraphModule, examples: Sequence[Any], settings: dict[str, Any]) -> Any:
-    """Compile an ATen graph with Inductor.
-
-    Args:
-        module: the graph; modified in place.
-        examples: its inputs, fake or real.
-        settings: entries of `torch._inductor.config`.
-    """
+    """Compile an ATen graph with Inductor, in place, for its (fake) inputs and entries of its `config`."""
     return torch._inductor.compile(module, list(examples), options=settings)

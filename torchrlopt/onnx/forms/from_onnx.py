@@ -88,11 +88,7 @@ _WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool"})
 
 
 def typed_form(node: onnx_ir.Node, constants: Constants) -> TypedForm | None:
-    """Map a node to an operator of the core.
-
-    Args:
-        node: a node of the default domain in a supported opset, or of our own domain.
-        constants: returns the content of constant values.
+    """Map a node of the default domain or of ours to an operator of the core.
 
     Returns:
         None if the core has no such operator, or not this form of it.

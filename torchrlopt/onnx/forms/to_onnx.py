@@ -36,15 +36,7 @@ class OnnxForm:
 def onnx_form(
     op: str, attrs: Mapping[str, Any], dtypes: Sequence[str], num_inputs: int, num_outputs: int
 ) -> OnnxForm:
-    """Map an operator of the core to an ONNX node of opset 23.
-
-    Args:
-        op: name of the operator.
-        attrs: all its attributes.
-        dtypes: element types of its inputs, by the core's names.
-        num_inputs: number of inputs.
-        num_outputs: number of outputs.
-    """
+    """Map an operator of the core, with all attributes and dtypes of its inputs, to a node of opset 23."""
     info = OPERATORS[op]
     given = {key: value for key, value in attrs.items() if info["attrs"][key] != value}
     constants: dict[int, NDArray[Any]] = {}

@@ -108,14 +108,10 @@ def _functions(form: Form) -> Iterator[str]:
 
 
 def prove(library: _C.Library, name: str, instances: int = NUM_INSTANCES, timeout_s: float = 120.0) -> Proof:
-    """Tries to prove one substitution.
+    """Tries to prove one substitution, in the cases of some drawn instances.
 
-    Args:
-        library: contains the substitution.
-        name: of the substitution.
-        instances: number to draw to find the cases.
-        timeout_s: processor time after which the proof is given up. It is a safeguard: Z3's own limit is a
-            number of steps, the same on every machine.
+    The processor time `timeout_s`, after which the proof is given up, is a safeguard: Z3's own limit is a
+    number of steps, the same on every machine.
 
     Returns:
         The proof, or the reason why there is none, which does not mean that the substitution is wrong.

@@ -70,13 +70,7 @@ def axioms_hash() -> str:
 
 
 def state_of(library: _C.Library, name: str, axioms: str | None = None) -> State:
-    """How far a substitution is checked.
-
-    Args:
-        library: contains the substitution.
-        name: of the substitution.
-        axioms: the result of `axioms_hash`; a proof from other axioms is stale. None skips this check.
-    """
+    """How far a substitution is checked; a proof from axioms of another hash is stale, if one is given."""
     record = read_record(library, name)
     if record is None:
         return "unchecked"
