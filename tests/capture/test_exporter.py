@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
-import threading
 from collections.abc import Callable, Iterator
 
 import onnx_ir
@@ -13,7 +11,6 @@ import torch
 
 from tests.capture.capture_calls import assert_captured_right, capture_function
 from torchrlopt.capture import exporter_private
-from torchrlopt.onnx.quiet import quiet
 
 
 @pytest.fixture
@@ -31,24 +28,6 @@ def without_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     exporter_private.registry.cache_clear()
-
-
-def test_registry_of_this_torch_is_complete() -> None:
-    assert exporter_private.registry() is not None
-
-
-def test_only_our_own_thread_is_spared_what_libraries_log(caplog: pytest.LogCaptureFixture) -> None:
-    logger = logging.getLogger("torch.onnx.somewhere")
-    level = logger.level
-    with quiet("torch.onnx"):
-        assert logger.level == level
-        logger.warning("from us")
-        logger.error("an error")
-        theirs = threading.Thread(target=lambda: logger.warning("from them"))
-        theirs.start()
-        theirs.join()
-    logger.warning("afterwards")
-    assert [record.message for record in caplog.records] == ["an error", "from them", "afterwards"]
 
 
 def test_tail_operator_by_the_registry() -> None:

@@ -19,13 +19,6 @@ def test_only_what_lives_at_the_same_time_counts() -> None:
     assert peak_bytes(lower_model(model_of(CHAIN))) == 3 * 100 * 8  # the input, and two steps of the chain
 
 
-def test_symbols_count_as_they_are_generated() -> None:
-    assert (
-        peak_bytes(lower_model(model_of("g (float[N,10] x) => (float[N,10] y) { y = Relu(x) }")))
-        == 2 * 30 * 8
-    )
-
-
 def test_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     module = lower_model(model_of(CHAIN))
     monkeypatch.setattr(footprint, "MAX_BYTES", 2400)

@@ -7,24 +7,8 @@ import onnx_ir
 import pytest
 
 from torchrlopt import _C
-from torchrlopt.onnx.forms.from_onnx import CONSTANT_INPUTS, OPERATORS
-from torchrlopt.onnx.forms.to_onnx import np_dtype, onnx_form
-from torchrlopt.onnx.forms.types import OTHER, contradicts, core_dim, core_type, dtype_name, dtype_of
-
-
-@pytest.mark.parametrize("name", ["f32", "f64", "f16", "bf16", "i8", "i64", "u8", "u64", "bool"])
-def test_element_types_there_and_back(name: str) -> None:
-    dtype = dtype_of(name)
-    assert dtype is not None
-    assert dtype_name(dtype) == name
-    assert np_dtype(name).itemsize == dtype.itemsize
-    builder = _C.GraphBuilder()
-    assert builder.type((builder.add_input("x", (name, [2])), 0)) == (name, [2])
-
-
-def test_other_element_types_have_one_name() -> None:
-    assert {dtype_name(t) for t in (onnx_ir.DataType.STRING, onnx_ir.DataType.FLOAT8E5M2, None)} == {OTHER}
-    assert dtype_of(OTHER) is None
+from torchrlopt.onnx.forms.to_onnx import onnx_form
+from torchrlopt.onnx.forms.types import OTHER, core_dim, core_type
 
 
 @pytest.mark.parametrize(
@@ -57,27 +41,6 @@ def test_sizes_without_a_name_are_equal_to_no_other() -> None:
     assert core_type(value) == ("f32", [2, "n"])
     value.type = onnx_ir.SequenceType(onnx_ir.TensorType(onnx_ir.DataType.FLOAT))
     assert core_type(value) == (OTHER, None)
-
-
-@pytest.mark.parametrize(
-    ("declared", "inferred", "expected"),
-    [
-        (("f32", [2, 3]), ("f32", [2, 3]), False),
-        (("f32", [2, "n"]), ("f32", [2, 3]), False),
-        (("f32", None), ("f32", [2, 3]), False),
-        ((OTHER, [2]), ("f32", [2]), False),
-        (("f32", [2, 3]), ("f64", [2, 3]), True),
-        (("f32", [2, 3]), ("f32", [2, 4]), True),
-        (("f32", [2, 3]), ("f32", [6]), True),
-    ],
-)
-def test_contradictions(declared: _C.TensorType, inferred: _C.TensorType, expected: bool) -> None:
-    assert contradicts(declared, inferred) is expected
-
-
-def test_constant_inputs_are_attributes_of_the_core() -> None:
-    for op, inputs in CONSTANT_INPUTS.items():
-        assert {key for _, key in inputs} <= set(OPERATORS[op]["attrs"]), op
 
 
 def test_written_slices_have_axes_where_they_have_steps() -> None:

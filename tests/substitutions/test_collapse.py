@@ -69,32 +69,6 @@ graph (x: f32[1,8,14,14], %w0: f32[8,1,3,3], %w1: f32[8,1,1,1], %w2: f32[8,1,3,3
   return y
 }}"""
 
-ACNET = f"""
-graph (x: f32[1,8,14,14], %w0: f32[8,8,3,3], %w1: f32[8,8,1,3], %w2: f32[8,8,3,1]{NORMS}) {{
-  a = Conv(x, %w1; pads=[0,1,0,1])
-  b = BatchNormalization(a, %s0, %o0, %m0, %v0)
-  c = Conv(x, %w2; pads=[1,0,1,0])
-  d = BatchNormalization(c, %s1, %o1, %m1, %v1)
-  e = Add(b, d)
-  f = Conv(x, %w0; pads=[1,1,1,1])
-  g = BatchNormalization(f, %s2, %o2, %m2, %v2)
-  h = Add(e, g)
-  y = Relu(h)
-  return y
-}}"""
-
-RESNET = f"""
-graph (x: f32[1,8,14,14], %w0: f32[8,8,3,3], %w1: f32[8,8,3,3]{NORMS}) {{
-  a = Conv(x, %w0; pads=[1,1,1,1])
-  b = BatchNormalization(a, %s0, %o0, %m0, %v0)
-  c = Relu(b)
-  d = Conv(c, %w1; pads=[1,1,1,1])
-  e = BatchNormalization(d, %s1, %o1, %m1, %v1)
-  f = Add(e, x)
-  y = Relu(f)
-  return y
-}}"""
-
 ATTENTION_INPUTS = """
 graph (x: f32[1,16,64], %q: f32[64,64], %k: f32[16,64], %v: f32[16,64],
        %a: f32[64], %b: f32[16], %c: f32[16]) {
@@ -130,49 +104,6 @@ graph (q: f32[1,4,512,16], k: f32[1,4,512,16], v: f32[1,4,512,16]) {
   kt = Transpose(k; perm=[0,1,3,2])
   s = MatMul(q, kt)
   y = MatMul(s, v)
-  return y
-}"""
-
-ATTENTION = """
-graph (q: f32[1,4,32,16], k: f32[1,4,32,16], v: f32[1,4,32,16], mask: f32[1,1,1,32]) {
-  kt = Transpose(k; perm=[0,1,3,2])
-  s = MatMul(q, kt)
-  four: f32[] = Constant(; value=[4.0])
-  d = Div(s, four)
-  m = Add(d, mask)
-  p = Softmax(m)
-  y = MatMul(p, v)
-  return y
-}"""
-
-GELU_MLP = """
-graph (x: f32[1,16,64], %w: f32[64,256], %b: f32[256]) {
-  m = MatMul(x, %w)
-  h = Add(m, %b)
-  root: f32[] = Constant(; value=[1.4142135])
-  half: f32[] = Constant(; value=[0.5])
-  one: f32[] = Constant(; value=[1.0])
-  d = Div(h, root)
-  e = Erf(d)
-  a = Add(e, one)
-  g = Mul(h, a)
-  y = Mul(g, half)
-  return y
-}"""
-
-LAYERNORM = """
-graph (x: f32[2,16,64], %g: f32[64], %b: f32[64]) {
-  two: f32[] = Constant(; value=[2.0])
-  eps: f32[] = Constant(; value=[1e-06])
-  m = ReduceMean(x; axes=[2])
-  c = Sub(x, m)
-  s = Pow(c, two)
-  v = ReduceMean(s; axes=[2])
-  e = Add(v, eps)
-  d = Sqrt(e)
-  n = Div(c, d)
-  w = Mul(n, %g)
-  y = Add(w, %b)
   return y
 }"""
 
@@ -259,14 +190,9 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
     "repvgg block": (REPVGG, {"FusedConv": 1}),
     "repvgg block with stride": (REPVGG_STRIDED, {"FusedConv": 1}),
     "mobileone depth-wise block": (MOBILEONE_DEPTHWISE, {"FusedConv": 1}),
-    "acnet block": (ACNET, {"FusedConv": 1}),
-    "residual block": (RESNET, {"FusedConv": 2}),
     "query, key and value of unequal widths": (ATTENTION_INPUTS, {"FusedMatMul": 1}),
     "unmerged adapter": (LORA, {"FusedMatMul": 1}),
     "linear attention in quadratic order": (LINEAR_ATTENTION, {"MatMul": 2}),
-    "masked attention in pieces": (ATTENTION, {"Attention": 1}),
-    "gelu in pieces behind a linear layer": (GELU_MLP, {"FusedMatMul": 1}),
-    "layer norm in pieces": (LAYERNORM, {"LayerNormalization": 1}),
     "rms norm in pieces": (RMSNORM, {"RMSNormalization": 1}),
     "mixture of experts": (experts(6), {"FusedMatMul": 4, "Softmax": 1, "Mul": 1}),
     "heads": (heads(5), {"FusedMatMul": 1, "Attention": 1}),

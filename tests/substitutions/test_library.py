@@ -10,7 +10,7 @@ import pytest
 
 from torchrlopt import _C, _tools
 from torchrlopt.errors import SubstitutionError
-from torchrlopt.substitutions import library_files, library_text, load, load_library
+from torchrlopt.substitutions import library_text, load, load_library
 
 LIBRARY = load_library()
 #: Instances of each, and no more than that where the profile asks for more; fewer under sanitizers.
@@ -55,14 +55,6 @@ def test_text_is_canonical(name: str) -> None:
     assert again.names == [name]
     assert again.text(name) == LIBRARY.text(name)
     assert again.is_exact(name) == LIBRARY.is_exact(name)
-
-
-@pytest.mark.parametrize("path", library_files(), ids=lambda path: path.stem)
-def test_file_says_what_it_holds(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("# family: ")
-    assert lines[1].startswith("# "), "a file begins with what its substitutions are for"
-    assert len(lines) <= 400
 
 
 def test_malformed_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,10 +93,6 @@ where
     assert not prove(_C.Library(text), "wrong", 8, 20).is_proved
 
 
-def test_there_are_enough_mutants() -> None:
-    assert len(SAMPLE) >= 40
-
-
 @pytest.mark.parametrize("name", _C.Library(RIGHT).names)
 def test_known_right_is_sound(name: str) -> None:
     assert check_one(RIGHT, (name,), Effort(bindings=40, instances=0)).is_sound
