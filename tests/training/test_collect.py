@@ -14,9 +14,11 @@ import torch
 
 from tests.agent.agent_cases import COST, LIBRARY, make_env
 from torchrlopt import _C
+from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.agent.networks.actions import no_noise
 from torchrlopt.agent.networks.encoder import GraphNetworkEncoder
 from torchrlopt.agent.observation import Schema, observe
+from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.env import OUTCOMES
 from torchrlopt.env.reward import ILLEGAL, REWARDS
 from torchrlopt.errors import OptionsError
@@ -33,7 +35,7 @@ from training.graphs import curriculum as graphs
 from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
 from training.graphs.samplers import draw_sample
 from training.learning.pyg import with_meta_layers
-from training.networks.candidate_controller import CandidateController, new_controller
+from training.networks.candidate_controller import CandidateController
 from training.real_trainer import RealTrainer
 from training.samplers import SAMPLERS, Place
 from training.scores.evaluate import (
@@ -41,7 +43,6 @@ from training.scores.evaluate import (
     plans_of,
     scores_of,
 )
-from training.search.guided_searcher import BeamSearcher
 from training.train import add_arguments, config_of, trainer_of
 from training.trainer import STATE
 
@@ -275,7 +276,7 @@ def test_a_whole_run_ends_in_networks_that_know_where_they_come_from(tmp_path: P
 
 def test_scores_are_against_greedy_with_equal_expansions() -> None:
     samples = held_out_graphs(2)
-    searchers = {"agent": BeamSearcher(new_controller(LIBRARY).eval())}
+    searchers = {"agent": AgentSearcher(checkpoint.load(catalogue.SHIPPED, LIBRARY))}
     plans = plans_of(searchers, [s.graph for s in samples], LIBRARY, COST, 30)
     scores = scores_of(plans)
     assert set(scores) == {"greedy", "beam", "taso", "annealing", "agent"}

@@ -99,14 +99,6 @@ def play_searched(
         return _Play(env, chooser, key, config, shown, num_shown).run(greedy_gain)
 
 
-def play_likeliest(chooser: CandidateChooser, env: _C.VecRewriteEnv) -> Floats:
-    """Take the network's likeliest step each time; returns the outcomes at the end of the only episode."""
-    outcome = env.outcomes()[0]
-    while not (outcome[OUTCOMES["terminated"]] or outcome[OUTCOMES["truncated"]]):
-        outcome = env.step(chooser.choose(observe(env), no_noise)[2].tolist())[0]
-    return outcome
-
-
 def _greedy_gain(
     chooser: CandidateChooser,
     graph: _C.Graph,
@@ -118,8 +110,10 @@ def _greedy_gain(
     """Gain of an episode in which the network takes the likeliest step each time."""
     env = _C.VecRewriteEnv([graph], library, cost, max_steps=config.max_steps, has_macros=chooser.has_macros)
     env.reset([0], [start])
-    before_us = env.outcomes()[0, OUTCOMES["best_us"]]
-    outcome = play_likeliest(chooser, env)
+    outcome = env.outcomes()[0]
+    before_us = outcome[OUTCOMES["best_us"]]
+    while not (outcome[OUTCOMES["terminated"]] or outcome[OUTCOMES["truncated"]]):
+        outcome = env.step(chooser.choose(observe(env), no_noise)[2].tolist())[0]
     return float((before_us - outcome[OUTCOMES["best_us"]]) / outcome[OUTCOMES["initial_us"]])
 
 

@@ -77,19 +77,6 @@ class Policy(Protocol):
         ...
 
 
-class Guide(Protocol):
-    """Guides a search; plain CPU tensors, no gradients."""
-
-    @property
-    def num_substitutions(self) -> int:
-        """Number of substitutions of the library that it rates."""
-        ...
-
-    def rate(self, states: Observation) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities of the candidates [C] and the predicted gain of each episode [B]."""
-        ...
-
-
 class CandidateScorer(nn.Module):
     """Computes a logit for every candidate and one for stop.
 
@@ -190,7 +177,7 @@ class CandidateController(nn.Module):
 
     Args:
         schema: the columns.
-        library: the substitutions; `use_library` replaces it later.
+        library: the substitutions.
         config: sizes of the networks.
     """
 
@@ -207,11 +194,6 @@ class CandidateController(nn.Module):
         self.scorer = CandidateScorer(schema, config.width, config.rule_width, config.hidden, config.kappa)
         self.value = ValueHead(config.width + config.hidden + 1, config.hidden)
         self._embeddings: Tensor | None = None
-
-    def use_library(self, library: SubstitutionGraphs) -> None:
-        """Replace the library whose substitutions are scored."""
-        self.library = library
-        self._embeddings = None
 
     def train(self, mode: bool = True) -> CandidateController:
         """Set the mode. In evaluation mode, the embeddings of the library are cached."""
@@ -234,16 +216,6 @@ class CandidateController(nn.Module):
         group = action_groups(states)
         log_probs = segment_log_softmax(torch.cat([logits, stop]), group, states.num_episodes)
         return log_probs, group, self.value(torch.cat([graphs, summary], dim=-1))
-
-    @property
-    def num_substitutions(self) -> int:
-        """See `Guide`."""
-        return self.library.num_substitutions
-
-    def rate(self, states: Observation) -> tuple[Tensor, Tensor]:
-        """See `Guide`."""
-        log_probs, _, value_logits = self(states)
-        return log_probs[: len(states.candidates)], self.value.mean(value_logits)
 
     def collate(self, states: Sequence[Observation]) -> Observation:
         """See `Policy`."""

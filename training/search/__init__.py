@@ -1,1 +1,0 @@
-"""Searches that only rows of training use."""
