@@ -1,42 +1,24 @@
-"""The cost of collection: by kind and number of workers, by sampler, and against other libraries."""
+"""The cost of collection: the control of its tables, and what is drawn beside them from committed results."""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import importlib.util
-import itertools
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
-from torchrlopt.substitutions import load_library
-from training.collectors import collector
-from training.collectors.data_hash import data_hash
-from training.config import Config
-from training.device.prices import cost_of, typical_prices
-from training.episodes.play import CandidateChooser, Key, play_group
-from training.networks.candidate_controller import CandidateController
 from training.papers.experiment import Data, Experiment, Results, Runs, Shown, bars, frame, lines, recorded
-from training.papers.runner import Result, Run, Scale, Work, Workplace, kind, new_processes, priced, versions
+from training.papers.runner import Result, Scale, Work, kind, new_processes
 from training.papers.stats import compared, mean_text
-from training.samplers import HOMOGENEOUS, SAMPLERS
-from training.scores.evaluate import held_out_graphs
-from training.train import trainer_of
+from training.samplers import SAMPLERS
 
-EVALUATIONS = 5  # of the agent during a run, in addition to the one before it
-TEST_KEYS = 10**7  # offset of the update numbers, so that no collection uses these keys
 ALONE = "in_process"
-KINDS = tuple(each for each in collector.KINDS if each not in (collector.AUTO, ALONE))
 PHASES = ("collect", "broadcast", "learn")
-SMALL = 0.05  # below this share: one row, few graphs, short episodes
+SMALL = 0.05  # below this share: short control runs
 # The value of a second core: the control of all tables of workers. Virtual cores share caches, memory, clock
 # and sometimes one physical core, so two independent processes do not always do twice the work.
 
@@ -79,80 +61,6 @@ def core_facts(results: Results) -> dict[str, float]:
     return {"cores": float(best), "cores_least": float(gains.min()), "cores_most": float(gains.max())}
 
 
-# Training on graphs, by row, sampler and kind of workers.
-
-
-def _of_graphs(settings: Sequence[tuple[str, Any]], test_graphs: int, **others: Any) -> str:
-    told = f"{priced()} {HOMOGENEOUS} {EVALUATIONS if test_graphs else ''} {TEST_KEYS}"
-    return f"{told} {versions('ray') if dict(settings).get('collector') == 'ray' else ''}"
-
-
-def _trained(
-    work: Work, row: str, settings: Sequence[tuple[str, Any]], test_graphs: int, repetition: int = 0
-) -> Result:
-    """Train a row; returns hashes of data and weights, seconds, and savings on other graphs.
-
-    Args:
-        work: unused.
-        row: a name in `training.config.ROWS`.
-        settings: training arguments, including the kind of workers.
-        test_graphs: held-out graphs on which the agent is measured; 0 for none. Rows "mf" and "plan" only.
-        repetition: repetitions differ in nothing else; they serve to measure times.
-    """
-    config = Config.of_row(row, **dict(settings))
-    everything = hashlib.sha256()
-    logs: list[dict[str, float]] = []
-    gains: dict[int, float] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        training = trainer_of(config, Path(folder), prices=typical_prices())
-        collect = training.collector.collect
-
-        def watched(state: bytes, keys: Sequence[Any]) -> list[Any]:
-            found = collect(state, keys)
-            everything.update(data_hash(found).encode())
-            return found
-
-        training.collector.collect = watched  # type: ignore[method-assign]
-        with training.collector:
-            training.begin()
-            for update in range(config.updates):
-                if test_graphs and update % max(1, config.updates // EVALUATIONS) == 0:
-                    gains[update] = gain(training.controller, config, test_graphs)
-                logs.append(training.step())
-        if test_graphs:
-            gains[config.updates] = gain(training.controller, config, test_graphs)
-    return {
-        "data": everything.hexdigest(),
-        "weights": data_hash(dict(training.controller.state_dict())),
-        # Skip the first update, during which the workers start.
-        "seconds": {phase: [each[f"{phase}_seconds"] for each in logs[1:]] for phase in PHASES},
-        "real_steps": training.real_steps,
-        "updates": list(gains),
-        "gains": list(gains.values()),
-    }
-
-
-on_graphs = kind(_of_graphs, name="on_graphs")(_trained)
-on_graphs_timed = kind(_of_graphs, name="on_graphs_timed", measures=True)(_trained)
-
-
-@torch.no_grad()
-def gain(controller: Any, config: Config, count: int) -> float:
-    """Mean saving of a policy's episodes on held-out graphs, as a share of the first cost.
-
-    Graphs and random numbers are the same in every call and for every training seed.
-    """
-    assert isinstance(controller, CandidateController)
-    plain = dataclasses.replace(config, row="mf", original_share=1.0, reward="best_so_far")
-    chooser = CandidateChooser(controller.eval())
-    library, cost = load_library(), cost_of(typical_prices())
-    saved = []
-    for number, sample in enumerate(held_out_graphs(count)):
-        played = play_group(chooser, library, cost, Key(0, TEST_KEYS, number), plain, sample.graph)
-        saved.append(0.0 if played is None else float(played.returns.mean()))
-    return sum(saved) / len(saved)
-
-
 def are_same(rows: pd.DataFrame, alike: str, by: Sequence[str], first: tuple[Any, ...]) -> pd.Series[str]:
     """Whether data and weights equal those of a reference, by kind of workers: "yes" or "NO".
 
@@ -176,45 +84,6 @@ def phases(groups: Any, how: str) -> pd.DataFrame:
         .agg(how)
         .set_axis([f"{phase} s" for phase in PHASES], axis="columns")
     )
-
-
-def _scaling_runs(scale: Scale, place: Workplace) -> Runs:
-    """By row, kind, workers and repetition; repetitions are outermost, so a busy minute affects all alike."""
-    is_small = scale.share < SMALL
-    usual = {
-        "groups": 4 if is_small else 24, "rollouts": 4, "max_steps": 5 if is_small else 15, "warm_up": 1,
-        "epochs": 1, "updates": 1 + scale.steps(10, least=1),
-    }  # fmt: skip
-    here = [each for each in KINDS if each != "ray" or importlib.util.find_spec("ray") is not None]
-    found: dict[Any, Run] = {}
-    for repetition in range(scale.seeds):
-        for row in ("mf",) if is_small else ("mf", "plan"):
-            for who, count in [(ALONE, 1), *itertools.product(here, (1, 2))]:
-                settings = {
-                    **usual,
-                    "collector": who,
-                    "workers": count,
-                    "ray": place.ray if who == "ray" else "",
-                }
-                found[row, who, count, repetition] = on_graphs_timed(
-                    row=row, settings=tuple(settings.items()), test_graphs=0, repetition=repetition
-                )
-    return {**found, **core_runs(scale)}
-
-
-def _scaling_data(results: Results, scale: Scale) -> Data:
-    own = {key: each for key, each in results.items() if key[0] != "cores"}
-    rows = [
-        (*key, update, *times, each["data"], each["weights"])
-        for key, each in own.items()
-        for update, times in enumerate(zip(*(each["seconds"][phase] for phase in PHASES), strict=True), 1)
-    ]
-    names = [f"{phase}_seconds" for phase in PHASES]
-    columns = ("row", "kind", "workers", "repetition", "update", *names, "data_sha256", "weights_sha256")
-    share = min(each["made"]["cpu_share"] for key, each in own.items() if key[1] == ALONE)
-    is_small = scale.share < SMALL
-    facts = {"cpu_share": share, "graphs": 4 if is_small else 24, "max_steps": 5 if is_small else 15}
-    return Data({"": frame(rows, *columns)}, {**facts, **core_facts(results)})
 
 
 def _scaling_shown(data: Data) -> Shown:
@@ -241,40 +110,7 @@ def _scaling_shown(data: Data) -> Shown:
         "gains": frame(gains, "row", "two workers are", "times as fast as one, median", "least", "most"),
         "updates": own["update"].nunique(),
         "turns": own["repetition"].nunique(),
-        "has_ray": "ray" in set(own["kind"]),
     }
-
-
-def _sampler_runs(scale: Scale, place: Workplace) -> Runs:
-    """By sampler and seed, without extra workers: parallel runs are faster than parallel workers."""
-    is_small = scale.share < SMALL
-    updates = scale.steps(400, least=5)
-    # Six graphs, so that each of the three samplers in "heterogeneous" gets two.
-    usual = {
-        "groups": 6, "rollouts": 4, "max_steps": 4 if is_small else 15, "learning_rate": 1e-3,
-        "warm_up": updates, "updates": updates,
-    }  # fmt: skip
-    return {
-        (sampler, seed): on_graphs(
-            row="mf",
-            settings=tuple({**usual, "sampler": sampler, "seed": seed}.items()),
-            test_graphs=4 if is_small else 24,
-        )
-        for sampler in SAMPLERS
-        for seed in range(scale.seeds)
-    }
-
-
-def _sampler_data(results: Results, scale: Scale) -> Data:
-    rows = [
-        (*key, *each)
-        for key, found in results.items()
-        for each in zip(found["updates"], found["gains"], strict=True)
-    ]
-    counts = frame([(key[0], each["real_steps"]) for key, each in results.items()], "sampler", "steps")
-    steps = {name: int(each["steps"].mean()) for name, each in counts.groupby("sampler", sort=False)}
-    facts = {"real_steps": steps, "test_graphs": 4 if scale.share < SMALL else 24}
-    return Data({"": frame(rows, "sampler", "seed", "update", "saved")}, facts)
 
 
 def _sampler_shown(data: Data) -> Shown:
@@ -303,17 +139,17 @@ def _throughput_shown(data: Data) -> Shown:
     return {"": grid.figure}, {"table": table, "turns": data.main["repetition"].nunique()}
 
 
-#: By name, in the order of the report.
+#: By name; none of them is in the papers.
 EXPERIMENTS: Mapping[str, Experiment] = {
-    "scaling": Experiment(
+    "scaling": recorded(
         "Time of collection, broadcast and learning on graphs, by kind and number of workers",
         "Beside table 6.1 of Mayer 2023: the same on the task of this project",
-        _scaling_runs, _scaling_data, _scaling_shown, "scaling",
+        _scaling_shown, "scaling",
     ),
-    "samplers": Experiment(
+    "samplers": recorded(
         "Samplers of the free parameters of graphs",
         "Beside tables 6.2 and 6.3 of Mayer 2023: the same on the task of this project",
-        _sampler_runs, _sampler_data, _sampler_shown, "samplers",
+        _sampler_shown, "samplers",
     ),
     "throughput": recorded(
         "Throughput of collection, beside TorchRL and Ray RLlib",
