@@ -21,7 +21,7 @@ from torchrlopt.errors import RlOptError
 from torchrlopt.storage.files import write_whole
 from training.collectors.collector import KINDS
 from training.papers import agents, collecting, latencies, searches, thesis
-from training.papers.components.experiment import COMPONENTS
+from training.papers.components import COMPONENTS
 from training.papers.experiment import Experiment, load, section, write
 from training.papers.graphs import BERT, TINY, TRAINABLE
 from training.papers.measuring.dear_precision import DEAR_PRECISION

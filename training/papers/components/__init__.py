@@ -1,1 +1,0 @@
-"""Components of training: their inputs and outputs, and how each row is composed of them."""
