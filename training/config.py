@@ -12,7 +12,6 @@ from typing import Any
 
 from torchrlopt.env import REWARDS
 from torchrlopt.errors import OptionsError
-from training.collectors.collector import KINDS
 from training.networks.encoders import ENCODERS
 from training.samplers import SAMPLERS
 from training.world.latent_controller import MODELS
@@ -37,7 +36,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "reward": tuple(REWARDS),
     "sampler": SAMPLERS,
     "encoder": tuple(ENCODERS),
-    "collector": KINDS,
 }
 
 _COUNTS = (
@@ -75,9 +73,7 @@ class Config:
             curriculum.
         updates: optimiser phases; `minutes` may end the run earlier.
         minutes: wall-clock limit, 0 for none.
-        workers: number of workers that play real episodes; the data depend neither on it nor on their kind.
-        collector: kind of workers; "auto" is this process for one worker and processes for several.
-        ray: address of the cluster for "ray" workers; if empty, Ray is started on this machine.
+        workers: number of processes that play real episodes, 1 for this one; the data do not depend on it.
         groups: graphs per update.
         rollouts: episodes per graph, compared with each other; "gumbel" adds one shown by a teacher.
         max_steps: longest episode.
@@ -118,7 +114,7 @@ class Config:
             grows.
 
     Raises:
-        OptionsError: the row, reward, sampler, encoder or collector is unknown, a number is out of range,
+        OptionsError: the row, reward, sampler or encoder is unknown, a number is out of range,
             macros are requested for a row without a world model, or "gumbel" is combined with another reward
             or considers more actions than it has simulations.
     """
@@ -129,8 +125,6 @@ class Config:
     updates: int = 1000
     minutes: float = 0.0
     workers: int = 1
-    collector: str = "auto"
-    ray: str = ""
     groups: int = 4
     rollouts: int = 8
     max_steps: int = 30
@@ -234,7 +228,7 @@ class Config:
         Raises:
             OptionsError: an argument differs other than the length of the run and its number of workers.
         """
-        free = ("updates", "minutes", "workers", "collector", "ray")
+        free = ("updates", "minutes", "workers")
         mine, its = dataclasses.asdict(self), dataclasses.asdict(stored)
         changed = [name for name in mine if mine[name] != its[name] and name not in free]
         if changed:

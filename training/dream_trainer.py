@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from torchrlopt.agent.observation import Schema
+from training.collectors.collector import Collector
 from training.collectors.worker import state_of
 from training.episodes.latent_task import POLICY, RANDOM, WATCHED, LatentEpisodes, LatentTask, latent_config
 from training.episodes.play import Key
@@ -89,7 +90,7 @@ class DreamTrainer(Trainer):
         self.model_optimiser, self.optimiser = optimisers_of(self.controller, config)
         self.replay = Replay()
         task = LatentTask(config, self.prices, sizes, self.graph_text, self.answers)
-        self.collector = self.collector_of(task)
+        self.collector = Collector(task, config.workers)
 
     def parts(self) -> dict[str, Any]:
         """See `Trainer`."""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from torchrlopt.substitutions import load_library
+from training.collectors.collector import Collector
 from training.config import Config
 from training.episodes.candidate_task import CandidateTask, controller_config, state_of
 from training.episodes.play import Key
@@ -44,7 +45,7 @@ class RealTrainer(Trainer):
         self.controller: CandidateController = new_networks(config)
         self.optimiser = torch.optim.Adam(self.controller.parameters(), config.learning_rate)
         task = CandidateTask(config, self.prices, self.graph_text, self.answers)
-        self.collector = self.collector_of(task)
+        self.collector = Collector(task, config.workers)
 
     def parts(self) -> dict[str, Any]:
         """See `Trainer`."""

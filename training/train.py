@@ -102,13 +102,14 @@ def main() -> None:
         ("batch", 512, "steps of an update"),
     ):
         engine.add_argument(f"--{name}", type=int, default=number, help=f"{told} [{number}]")
+    engine.add_argument("--ray", default="", help="address of a cluster; if empty, Ray is started here")
     given = parser.parse_args()
     try:
         config, named = config_of(given), {"resume": given.resume, "prices": typical_prices()}
         if given.engine == "rllib":
             from training.engines.rllib import Engine, RllibTrainer  # heavy, and an extra
 
-            settings = Engine(given.algo, given.num_env_runners, given.num_learners, given.batch)
+            settings = Engine(given.algo, given.num_env_runners, given.num_learners, given.batch, given.ray)
             trainer: Trainer = RllibTrainer(settings, config, given.out, **named)
         else:
             trainer = trainer_of(config, given.out, **named)

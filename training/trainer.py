@@ -25,8 +25,7 @@ from torchrlopt.storage.files import write_whole
 from torchrlopt.substitutions import load_library
 from training import checkpoints
 from training.checkpoints import SHIPPED_ROW, Controller, stripped
-from training.collectors.collector import AUTO, Collector
-from training.collectors.worker import Task
+from training.collectors.collector import Collector
 from training.config import Config
 from training.device.prices import Prices
 from training.episodes.answers import Answers
@@ -50,10 +49,9 @@ def _check_measured(config: Config, answers: Answers) -> None:
     Raises:
         OptionsError: other processes would count, the row is "gumbel", or the reward does not add up.
     """
-    others = config.collector in ("processes", "ray") or (config.collector == AUTO and config.workers > 1)
-    if others:
+    if config.workers > 1:
         raise OptionsError(
-            "measured times are kept in this process", expected="one worker", got=config.collector
+            "measured times are kept in this process", expected="one worker", got=config.workers
         )
     if config.row == "gumbel":
         raise OptionsError("a tree search asks for too many graphs to measure them", got=config.row)
@@ -123,10 +121,6 @@ class Trainer(abc.ABC):
     def graph_text(self) -> str | None:
         """The graph to play on as text, for tasks; None for the curriculum."""
         return None if self.graph is None else self.graph.text()
-
-    def collector_of(self, task: Task) -> Collector:
-        """The workers specified by the configuration."""
-        return Collector(task, self.config.collector, self.config.workers, self.config.ray)
 
     def collection_seconds(self) -> dict[str, float]:
         """Times of the last collection, for the log; the data do not depend on them."""

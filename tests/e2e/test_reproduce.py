@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from training.papers import rows
 from training.papers.graphs import TINY
 from training.papers.reproduction import EXPERIMENTS, OF_ROWS, main
-from training.papers.runner import Scale, Workplace, make_all, path_of, read
+from training.papers.runner import Scale, make_all, path_of, read
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "training" / "results"
@@ -31,7 +31,7 @@ SCALE = Scale(0.001, 1)
 
 
 def reproduce(out: Path, *arguments: str) -> str:
-    usual = [] if "--data" in arguments else ["--share", "0.001", "--seeds", "1", "--collector", "threads"]
+    usual = [] if "--data" in arguments else ["--share", "0.001", "--seeds", "1"]
     result = CliRunner().invoke(APP, [*arguments, *usual, "--out", str(out)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return (out / "REPORT.md").read_text(encoding="utf-8")
@@ -87,7 +87,7 @@ def test_runs_are_kept_after_a_kill_and_other_sections_stay(tmp_path: Path) -> N
         check_section(name, tmp_path, report)
     curves = pd.read_csv(tmp_path / "fig6.3.csv")
     assert (curves["sequential"] == curves["distributed"]).all()
-    path = next(each for each in now if "threads" in each.name)
+    path = next(each for each in now if each.stem.split("-")[-2] == "3")  # of three workers
     found = json.loads(path.read_text(encoding="utf-8"))
     found["data"] = "other"
     path.write_text(json.dumps({**found, "made": {**found["made"], "machine": "8 cores of another"}}))
@@ -123,7 +123,7 @@ def test_figures_of_rows(tmp_path: Path) -> None:
     made = runs_in(tmp_path)
     assert reproduce(tmp_path, "fig4.3", "table4.3") == report, "the report of the same runs is the same"
     assert runs_in(tmp_path) == made
-    runs = rows.latencies(SCALE, Workplace(tmp_path))
+    runs = rows.latencies(SCALE)
     kept = read(runs["row", "wm", TINY, 0], tmp_path)
     np.testing.assert_allclose(kept["real"], kept["played"]["gains"], atol=1e-5)
     latencies = pd.read_csv(tmp_path / "fig4.3.csv")
@@ -138,12 +138,12 @@ def test_figures_of_rows(tmp_path: Path) -> None:
 def test_a_training_that_was_killed_goes_on(tmp_path: Path) -> None:
     straight, broken = tmp_path / "straight", tmp_path / "broken"
     run = rows.training_of("mf", TINY, 3, SCALE, updates=3)
-    make_all([run], Workplace(straight))
+    make_all([run], straight)
     folder = broken / "runs" / path_of(run, broken).stem
     trainer = rows.trainer_in(folder, **dict(run.given))
     next(iter(trainer.updates()))
     trainer.save()
-    make_all([run], Workplace(broken))
+    make_all([run], broken)
     one, other = read(run, straight), read(run, broken)
     assert one["played"]["steps"] == other["played"]["steps"]
     assert one["log"]["mean_return"] == other["log"]["mean_return"]
@@ -156,8 +156,6 @@ def test_a_training_that_was_killed_goes_on(tmp_path: Path) -> None:
         (["table6.2", "--minutes", "5"], "--graphs and --minutes are only for"),
         (["table6.2", "--graphs", "toy_bert"], "--graphs and --minutes are only for"),
         (["fig4.3", "--graphs", ","], "no graph given"),
-        (["fig6.3", "--collector", "in_process"], "no collector named 'in_process'"),
-        (["fig6.3", "--collector", "threads", "--ray", "10.0.0.1:6379"], "for --collector ray"),
         (["fig6.3", "--out", "/dev/null/runs"], "there can be no folder"),
         (["fig4.3", "--graphs", "resnet18,nope"], "no graph named 'nope'"),
         (["toy_bert", "fig4.3", "--graphs", "resnet50"], "toy_bert are of the toy BERT: add toy_bert"),

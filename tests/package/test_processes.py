@@ -19,9 +19,9 @@ import time
 from tests.training.collector_cases import Numbers
 from training.collectors.collector import Collector
 if __name__ == "__main__":
-    collector = Collector(Numbers(), "processes", 2)
+    collector = Collector(Numbers(), 2)
     collector.collect(bytes(range(40)), [1, 2, 3])
-    print(*[pid for seat in collector._seats for pid in seat._executor._processes], flush=True)
+    print(*[pid for pool in collector._processes for pid in pool._processes], flush=True)
     time.sleep(600)
 """
 

@@ -205,28 +205,25 @@ def test_best_so_far_forgives_a_detour() -> None:
     assert rewards == pytest.approx([0.0, 0.4])
 
 
-WORKERS = {"in_process": 1, "threads": 2, "processes": 2}
-
-
 @pytest.mark.nightly
 def test_data_of_real_episodes_do_not_depend_on_who_plays_them(tmp_path: Path) -> None:
-    hashes = {}
-    for kind, workers in WORKERS.items():
-        config = dataclasses.replace(SMALL, workers=workers, collector=kind, groups=3)
-        trainer = RealTrainer(config, tmp_path / kind)
-        hashes[kind] = collected(trainer, state_of(trainer.controller), trainer.keys())
-    assert len(set(hashes.values())) == 1, hashes
+    hashes = []
+    for workers in (1, 2):
+        config = dataclasses.replace(SMALL, workers=workers, groups=3)
+        trainer = RealTrainer(config, tmp_path / str(workers))
+        hashes.append(collected(trainer, state_of(trainer.controller), trainer.keys()))
+    assert hashes[0] == hashes[1]
 
 
 @pytest.mark.nightly
 def test_data_of_a_world_model_do_not_depend_on_who_plays_them(tmp_path: Path) -> None:
-    hashes = {}
-    for kind, workers in WORKERS.items():
-        config = Config.of_row("wm", groups=3, max_steps=3, workers=workers, collector=kind)
-        trainer = DreamTrainer(config, tmp_path / kind)
+    hashes = []
+    for workers in (1, 2):
+        config = Config.of_row("wm", groups=3, max_steps=3, workers=workers)
+        trainer = DreamTrainer(config, tmp_path / str(workers))
         keys = [Key(0, 5, group, way=way) for way in latent_task.WAYS for group in range(3)]
-        hashes[kind] = collected(trainer, worker.state_of(trainer.controller), keys)
-    assert len(set(hashes.values())) == 1, hashes
+        hashes.append(collected(trainer, worker.state_of(trainer.controller), keys))
+    assert hashes[0] == hashes[1]
 
 
 @pytest.mark.parametrize("row", ["mf", "plan", "gumbel"])
@@ -324,7 +321,7 @@ def test_options_of_the_command_line_are_the_fields_of_the_configuration() -> No
     assert (dream.row, dream.encoder, dream.groups, dream.rollouts) == ("wm_plus", "graph_network", 16, 5)
 
 
-@pytest.mark.parametrize("name", ["row", "reward", "sampler", "encoder", "collector"])
+@pytest.mark.parametrize("name", ["row", "reward", "sampler", "encoder"])
 def test_a_name_that_is_none_is_refused_with_those_that_are(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

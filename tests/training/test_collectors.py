@@ -11,17 +11,14 @@ import torch
 
 from tests.crosses import nightly_but
 from tests.training.collector_cases import KEYS, STATE, NoPlayer, Numbers, OfTaskError, expected
-from torchrlopt.errors import OptionsError
-from training.collectors.collector import KINDS, MAX_LOSSES, Collector
+from training.collectors.collector import MAX_LOSSES, Collector
 from training.collectors.data_hash import data_hash
 from training.collectors.worker import packed, unpacked
 
 
-def collected(
-    task: Numbers, kind: str, workers: int, **options: object
-) -> tuple[list[dict[str, object]], int]:
+def collected(task: Numbers, workers: int, share: int | None = 1) -> tuple[list[dict[str, object]], int]:
     """Results of the second collection; the first one, with another state, must leave nothing behind."""
-    with Collector(task, kind, workers, **options) as collector:
+    with Collector(task, workers, share) as collector:
         collector.collect(STATE[::-1], KEYS)
         found = collector.collect(STATE, KEYS)
         assert collector.collect_seconds > 0
@@ -29,36 +26,24 @@ def collected(
         return found, collector.replaced
 
 
-@pytest.mark.parametrize("share", [1, 3, None])
-@pytest.mark.parametrize(
-    ("kind", "workers"),
-    [("in_process", 1), ("in_process", 4), ("threads", 1), ("threads", 2), ("threads", 4), ("auto", 1)],
-)
-def test_data_depend_neither_on_the_kind_of_workers_nor_on_their_number(
-    kind: str, workers: int, share: int | None
-) -> None:
-    found, replaced = collected(Numbers(), kind, workers, share=share)
+@pytest.mark.parametrize(("workers", "share"), nightly_but([(1, 1), (2, None)], [(1, 1), (2, None), (4, 3)]))
+def test_data_do_not_depend_on_the_number_of_workers(workers: int, share: int | None) -> None:
+    found, replaced = collected(Numbers(), workers, share)
     assert [each["key"] for each in found] == KEYS
     assert (data_hash(found), replaced) == (expected(), 0)
 
 
-@pytest.mark.parametrize(("kind", "workers"), nightly_but([("auto", 2)], [("processes", 4), ("auto", 2)]))
-def test_data_of_processes_are_those_of_one(kind: str, workers: int) -> None:
-    found, _ = collected(Numbers(), kind, workers)
-    assert data_hash(found) == expected()
-
-
 def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path) -> None:
-    found, replaced = collected(Numbers(tmp_path / "died"), "processes", 2, share=2)
+    found, replaced = collected(Numbers(tmp_path / "died"), 2, share=2)
     assert (tmp_path / "died").exists()
     assert (data_hash(found), replaced) == (expected(), 1)
 
 
 @pytest.mark.nightly
 def test_a_worker_that_is_killed_between_two_collections_changes_nothing() -> None:
-    with Collector(Numbers(), "processes", 1) as collector:
+    with Collector(Numbers(), 2) as collector:
         collector.collect(STATE[::-1], KEYS)
-        (process,) = collector._seats[0]._executor._processes.values()
+        (process,) = collector._processes[0]._processes.values()
         process.kill()
         process.join()
         assert data_hash(collector.collect(STATE, KEYS)) == expected()
@@ -68,25 +53,22 @@ def test_a_worker_that_is_killed_between_two_collections_changes_nothing() -> No
 @pytest.mark.nightly
 def test_keys_that_always_kill_their_worker_are_given_up(tmp_path: Path) -> None:
     task = Numbers(tmp_path / "died", always=True)
-    with (
-        Collector(task, "processes", 1) as collector,
-        pytest.raises(RuntimeError, match=r"died while .*\[3\]"),
-    ):
+    with Collector(task, 2) as collector, pytest.raises(RuntimeError, match=r"died while .*\[3\]"):
         collector.collect(STATE, KEYS)
 
 
-@pytest.mark.parametrize("kind", ["in_process", "threads"])
-def test_what_the_task_raises_reaches_the_learner(kind: str) -> None:
-    with Collector(Numbers(), kind, 2) as collector:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_the_task_raises_reaches_the_learner(workers: int) -> None:
+    with Collector(Numbers(), workers) as collector:
         with pytest.raises(OfTaskError, match="-4"):
             collector.collect(STATE, [1, -4, 2])
         assert data_hash(collector.collect(STATE, KEYS)) == expected(), "the workers are still there"
 
 
-@pytest.mark.parametrize("kind", ["in_process", "threads", "processes"])
-def test_a_worker_that_cannot_begin_says_why(kind: str) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_that_cannot_begin_says_why(workers: int) -> None:
     with (
-        Collector(NoPlayer(is_killed=False), kind, 2) as collector,
+        Collector(NoPlayer(is_killed=False), workers) as collector,
         pytest.raises(OfTaskError, match="no player"),
     ):
         collector.collect(STATE, KEYS)
@@ -94,7 +76,7 @@ def test_a_worker_that_cannot_begin_says_why(kind: str) -> None:
 
 @pytest.mark.nightly
 def test_workers_that_die_of_their_state_are_not_replaced_for_ever() -> None:
-    with Collector(NoPlayer(is_killed=True), "processes", 1) as collector:
+    with Collector(NoPlayer(is_killed=True), 2) as collector:
         with pytest.raises(RuntimeError, match="while they loaded"):
             collector.collect(STATE, KEYS)
         assert collector.replaced == MAX_LOSSES
@@ -103,11 +85,6 @@ def test_workers_that_die_of_their_state_are_not_replaced_for_ever() -> None:
 def test_no_keys_are_no_results() -> None:
     with Collector(Numbers()) as collector:
         assert collector.collect(STATE, []) == []
-
-
-def test_an_unknown_kind_is_refused_with_those_that_are() -> None:
-    with pytest.raises(OptionsError, match=", ".join(KINDS)):
-        Collector(Numbers(), "cluster").collect(STATE, KEYS)
 
 
 @dataclasses.dataclass

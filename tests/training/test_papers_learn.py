@@ -91,13 +91,12 @@ def test_episodes_side_by_side_are_those_of_their_drivers() -> None:
     assert np.array_equal(np.sort(cells, axis=0), np.arange(30)[:, None].repeat(2, 1))
 
 
-@pytest.mark.parametrize("workers", [("in_process", 2), ("threads", 2), ("threads", 4)])
-def test_a_run_does_not_depend_on_who_collects(workers: tuple[str, int]) -> None:
-    alone, apart = train(*SHORT), train(*SHORT, *workers)
+@pytest.mark.nightly
+def test_a_run_does_not_depend_on_who_collects() -> None:
+    alone, apart = train(*SHORT), train(*SHORT, 2)
     assert (alone.data, alone.weights, alone.errors) == (apart.data, apart.weights, apart.errors)
 
 
-@pytest.mark.nightly
 def test_a_worker_that_is_killed_in_mid_run_changes_nothing() -> None:
     count = 0
 
@@ -107,8 +106,8 @@ def test_a_worker_that_is_killed_in_mid_run_changes_nothing() -> None:
         if count == 5:
             os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
 
-    alone, apart = train(*SHORT), train(*SHORT, "processes", 2, tell=tell)
-    assert apart.replaced == 1
+    alone, apart = train(*SHORT), train(*SHORT, 2, tell)
+    assert count >= 5
     assert (alone.data, alone.weights, alone.errors) == (apart.data, apart.weights, apart.errors)
 
 

@@ -21,7 +21,6 @@ from training.papers.rows import rivals_on, training_of
 from training.papers.runner import (
     Run,
     Scale,
-    Workplace,
     make,
     make_all,
     path_of,
@@ -40,7 +39,7 @@ WITHOUT_LIBRARY = {"learned", "learned_timed", "cores"}
 def _of_each_kind() -> dict[str, list[Run]]:
     found: dict[str, list[Run]] = defaultdict(list)
     for each in EXPERIMENTS.values():
-        for run in with_needs(list(each.runs(SCALE, Workplace(NOWHERE)).values())):
+        for run in with_needs(list(each.runs(SCALE).values())):
             found[run.name.partition(":")[2]].append(run)
     return found
 
@@ -63,7 +62,7 @@ def test_another_library_is_another_run(monkeypatch: pytest.MonkeyPatch) -> None
 def test_other_agents_prices_constants_and_processors_are_other_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    measured = next(iter(latencies.TABLE_4_2.runs(SCALE, Workplace(NOWHERE)).values()))
+    measured = next(iter(latencies.TABLE_4_2.runs(SCALE).values()))
     runs = (RIVALS, TRAINING, measured)
     before = [path_of(run, NOWHERE) for run in runs]
     assert path_of(rivals_on(SCALE, "toy_bert", device="cuda")["rivals", "toy_bert"], NOWHERE) != before[0]
@@ -81,24 +80,23 @@ def test_other_agents_prices_constants_and_processors_are_other_runs(
 def test_a_run_reads_what_it_needs_and_is_made_again_where_that_is_another(tmp_path: Path) -> None:
     first = doubled(number=1.5)
     second = doubled(first, number=2.0)
-    place = Workplace(tmp_path)
     before = path_of(second, tmp_path)
-    make_all([second], place)
+    make_all([second], tmp_path)
     assert read(second, tmp_path)["needed"] == [3.0]
     assert path_of(second, tmp_path) != before, "named by what came of the first"
     path = path_of(first, tmp_path)
     when = path.stat().st_mtime_ns
-    make_all([second], place)
+    make_all([second], tmp_path)
     assert path.stat().st_mtime_ns == when, "no run is made twice"
     path.write_text(json.dumps({**read(first, tmp_path), "found": 7.0}), encoding="utf-8")
-    make_all([second], place)
+    make_all([second], tmp_path)
     assert read(second, tmp_path)["needed"] == [7.0]
 
 
 def test_several_are_made_at_once_and_needs_before(tmp_path: Path) -> None:
     first = doubled(number=1.0)
     runs = [doubled(first, number=float(number)) for number in range(3)]
-    make_all(runs, Workplace(tmp_path, jobs=2))
+    make_all(runs, tmp_path, jobs=2)
     assert [read(run, tmp_path)["found"] for run in runs] == [0.0, 2.0, 4.0]
 
 
@@ -106,7 +104,7 @@ def test_several_are_made_at_once_and_needs_before(tmp_path: Path) -> None:
 def test_what_waits_is_not_begun_after_a_failure(tmp_path: Path) -> None:
     several = [failing(out=str(tmp_path), number=number) for number in range(24)]
     with pytest.raises(OSError, match="on purpose"):
-        make_all(several, Workplace(tmp_path, jobs=2))
+        make_all(several, tmp_path, jobs=2)
     assert len(list(tmp_path.glob("begun*"))) < len(several) / 2
 
 

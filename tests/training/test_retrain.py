@@ -131,7 +131,7 @@ def test_a_run_on_one_graph_is_refused(tmp_path: Path) -> None:
 def test_the_command_retrains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = (
         "--groups 2 --rollouts 2 --max-steps 3 --updates 3 --epochs 1 --test-graphs 1 --device cuda "
-        "--dream-batch 8 --dream-horizon 2 --dream-updates 1 --model-epochs 1 --workers 2 --collector threads"
+        "--dream-batch 8 --dream-horizon 2 --dream-updates 1 --model-epochs 1 --workers 2"
     )
     monkeypatch.setattr("sys.argv", ["retrain.py", "--out", str(tmp_path), *small.split()])
     main()

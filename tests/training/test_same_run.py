@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from training.graphs.samplers import entropy_on
 from training.random_keys import Purpose, generator, gumbel
 from training.real_trainer import RealTrainer
 from training.samplers import SAMPLERS
-from training.train import add_arguments, config_of, main, trainer_of
+from training.train import add_arguments, config_of, trainer_of
 from training.trainer import STATE, log, read_log
 
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, warm_up=4)
@@ -67,18 +66,6 @@ def test_what_a_run_logged_before_it_was_ever_saved_is_not_of_the_next_one(tmp_p
 def test_numbers_out_of_range_are_refused(name: str, value: float) -> None:
     with pytest.raises(OptionsError, match=f"{name} is out of range"):
         Config.of_row("mf", **{name: value})
-
-
-def test_a_collector_that_is_not_installed_is_no_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)  # as where it is not there
-    monkeypatch.delitem(sys.modules, "training.collectors.ray_crew", raising=False)
-    wanted = ["--row", "mf", "--groups", "1", "--updates", "1", "--collector", "ray", "--workers", "2"]
-    monkeypatch.setattr(sys, "argv", ["train", *wanted, "--out", str(tmp_path / "run")])
-    with pytest.raises(SystemExit):
-        main()
-    assert "the collector of Ray needs a package that is not installed" in capsys.readouterr().err
 
 
 def test_the_command_of_a_run_makes_the_same_run() -> None:

@@ -1,1 +1,1 @@
-"""Collectors: workers that play the episodes of an update, in this process or on a cluster."""
+"""Collectors: workers that play the episodes of an update, in this process or in several."""

@@ -1,4 +1,4 @@
-"""One hash of all collected data; it does not depend on the kind or number of workers."""
+"""One hash of all collected data; it does not depend on the number of workers."""
 
 from __future__ import annotations
 

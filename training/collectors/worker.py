@@ -74,8 +74,8 @@ def _tensor(array: np.ndarray) -> Tensor:
 def packed(results: Any) -> bytes:
     """Serialise results to bytes.
 
-    Workers of all kinds do this, even within one process, so that the learner reads tensors with the same
-    strides and alignment whatever the kind of worker.
+    A worker does this even within the learner's process, so that the learner reads tensors with the same
+    strides and alignment wherever they come from.
     """
     memory = io.BytesIO()
     _Packer(memory, protocol=5).dump(results)

@@ -40,12 +40,14 @@ class Engine:
         num_env_runners: processes that play, with one processor each; 0 plays in this process.
         num_learners: processes that learn; 0 learns in this process.
         batch: steps of an update.
+        address: of a cluster; if empty, Ray is started on this machine.
     """
 
     algo: str = "ppo"
     num_env_runners: int = 2
     num_learners: int = 0
     batch: int = 512
+    address: str = ""
 
     def __post_init__(self) -> None:
         if self.algo not in ALGORITHMS:
@@ -128,7 +130,7 @@ class RllibTrainer(Trainer):
         if self.answers is not None:
             raise OptionsError("measured times are kept in this process", expected="the engine 'own'")
         self.controller = new_networks(self.config)
-        self.collector: Any = _Ray(self.engine, self.config.ray)  # what `Trainer` uses of a collector
+        self.collector: Any = _Ray(self.engine)  # what `Trainer` uses of a collector
         self._algorithm: Algorithm | None = None
 
     def parts(self) -> dict[str, Any]:
@@ -195,9 +197,9 @@ class _Ray:
 
     broadcast_seconds = collect_seconds = 0.0
 
-    def __init__(self, engine: Engine, address: str) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._wanted = engine.num_env_runners + engine.num_learners + 1
-        self._address = address
+        self._address = engine.address
         self._is_own = False
 
     def start(self) -> None:

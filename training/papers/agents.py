@@ -38,7 +38,7 @@ from training.papers.logs import (
     trained,
 )
 from training.papers.rows import AGAIN
-from training.papers.runner import EXECUTORS, Scale, Workplace
+from training.papers.runner import EXECUTORS, Scale
 from training.papers.stats import half_width, mean_text, median_interval
 
 PROGRESS = (
@@ -124,7 +124,7 @@ def _reward_shown(data: Data) -> Shown:
     return {"": grid.figure}, {"table": frame(found, *header), "episodes": _episodes("mf")}
 
 
-def _grid_runs(scale: Scale, place: Workplace) -> Runs:
+def _grid_runs(scale: Scale) -> Runs:
     return {**rows.by_reward(scale), **rows.rivals_on(scale, bert(scale))}
 
 
@@ -169,7 +169,7 @@ def _grid_shown(data: Data) -> Shown:
 # Figure 4.10: both agents by epochs, real steps and seconds.
 
 
-def _both_runs(scale: Scale, place: Workplace) -> Runs:
+def _both_runs(scale: Scale) -> Runs:
     both = [rows.trainings(row, scale, bert(scale)) for row in rows.TITLES]
     return {**both[0], **both[1], **rows.rivals_on(scale, bert(scale))}
 
@@ -238,8 +238,8 @@ def _both_shown(data: Data) -> Shown:
 # Figure 4.11: which substitutions are applied, and the time of a step.
 
 
-def _every_run(scale: Scale, place: Workplace) -> Runs:
-    return {**rows.trainings("mf", scale), **trained("wm", scale, place)}
+def _every_run(scale: Scale) -> Runs:
+    return {**rows.trainings("mf", scale), **trained("wm", scale)}
 
 
 def _applied_data(results: Results, scale: Scale) -> Data:

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from torchrlopt.storage.files import write_whole
-from training.papers.runner import Result, Run, Scale, Workplace
+from training.papers.runner import Result, Run, Scale
 from training.papers.stats import interval
 
 HERE = Path(__file__).parent
@@ -65,7 +65,7 @@ class Experiment:
 
     title: str
     source: str
-    runs: Callable[[Scale, Workplace], Runs]
+    runs: Callable[[Scale], Runs]
     collect: Callable[[Results, Scale], Data]
     show: Callable[[Data], Shown]
     template: str

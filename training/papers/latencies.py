@@ -28,7 +28,7 @@ from training.papers.graphs import (
     library,
     module_of,
 )
-from training.papers.runner import EXECUTORS, Result, Scale, Work, Workplace, kind, measured
+from training.papers.runner import EXECUTORS, Result, Scale, Work, kind, measured
 from training.papers.searches import found_by, prices
 from training.papers.stats import median_interval
 
@@ -145,7 +145,7 @@ def _call_mb(call: Callable[[], object]) -> float:
     return max(in_use, default=0) / 1e6
 
 
-def _latency_runs(scale: Scale, place: Workplace) -> Runs:
+def _latency_runs(scale: Scale) -> Runs:
     return _timed_runs(scale, EXECUTORS)
 
 
@@ -251,7 +251,7 @@ def _peers_shown(times: pd.DataFrame) -> dict[str, Any]:
     return {"peers": table[list(PEERS)].rename(columns=PEERS).reset_index(), "failed": failed}
 
 
-def _memory_runs(scale: Scale, place: Workplace) -> Runs:
+def _memory_runs(scale: Scale) -> Runs:
     return _timed_runs(scale, ("eager",))
 
 
@@ -291,7 +291,7 @@ def _memory_shown(data: Data) -> Shown:
     return {"": bars(own, "graph", "call_mb", hue="form").figure}, {"table": table}
 
 
-def _pair_runs(scale: Scale, place: Workplace) -> Runs:
+def _pair_runs(scale: Scale) -> Runs:
     count = scale.steps(120, least=12)
     walks = [(f"walk {i}", "walk", OURS, _WALK, _FIRST_SEED + i) for i in range(count)]
     forms = (FORMS[0], ("greedy", "greedy", OURS, STEPS, 0), *walks)

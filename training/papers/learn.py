@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 
 from torchrlopt.agent.networks.actions import Draw
-from training.collectors.collector import AUTO, Collector
+from training.collectors.collector import Collector
 from training.collectors.data_hash import data_hash
 from training.collectors.worker import state_from, state_of
 from training.config import Config
@@ -284,7 +284,6 @@ class Outcome:
         broadcast_seconds: total over all updates, like the following.
         collect_seconds: see `Collector`.
         learn_seconds: of the learner.
-        replaced: number of lost workers that were replaced.
     """
 
     updates: list[int]
@@ -294,7 +293,6 @@ class Outcome:
     broadcast_seconds: float
     collect_seconds: float
     learn_seconds: float
-    replaced: int = 0
 
 
 @torch.no_grad()
@@ -311,18 +309,15 @@ def error_of(policy: GaussianPolicy, function: str) -> float:
 
 
 def train(
-    task: DriverTask, seed: int, updates: int, kind: str = AUTO, workers: int = 1, address: str = "",
-    tell: Callable[[], None] = lambda: None,
-) -> Outcome:  # fmt: skip
+    task: DriverTask, seed: int, updates: int, workers: int = 1, tell: Callable[[], None] = lambda: None
+) -> Outcome:
     """One run: collect, learn, and periodically evaluate the policy against known minima.
 
     Args:
         task: the episodes.
         seed: of networks and episodes.
         updates: training steps.
-        kind: of workers, see `Collector`; the results do not depend on it.
-        workers: their number.
-        address: of a Ray cluster.
+        workers: see `Collector`; the results do not depend on it.
         tell: called after each update.
     """
     torch.set_num_threads(1)
@@ -333,7 +328,7 @@ def train(
     measured = {0: error_of(policy, task.function)}
     everything = hashlib.sha256()
     seconds = np.zeros(3)
-    with Collector(task, kind, workers, address, share=None) as collector:
+    with Collector(task, workers, share=None) as collector:
         collector.collect(state_of(policy), task.keys(seed, 0))  # start the workers before timing
         for update in range(updates):
             rollouts = collector.collect(state_of(policy), task.keys(seed, update))
@@ -348,7 +343,6 @@ def train(
             if (update + 1) % EVALUATE_EVERY == 0:
                 measured[update + 1] = error_of(policy, task.function)
             tell()
-        replaced = collector.replaced
     weights = data_hash(dict(policy.state_dict()))
     told = list(measured), list(measured.values()), everything.hexdigest(), weights
-    return Outcome(*told, *map(float, seconds), replaced)
+    return Outcome(*told, *map(float, seconds))

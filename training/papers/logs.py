@@ -8,7 +8,7 @@ import pandas as pd
 from training.papers import rows
 from training.papers.experiment import Results, Runs, frame
 from training.papers.rows import AGAIN, Steps
-from training.papers.runner import Result, Scale, Workplace
+from training.papers.runner import Result, Scale
 
 #: Titles of plans by name.
 PLANS = {
@@ -67,7 +67,7 @@ def normalised(values: pd.Series[float]) -> pd.Series[float]:
     return (values - values.min()) / max(1e-12, float(values.max() - values.min()))
 
 
-def trained(row: str, scale: Scale, place: Workplace) -> Runs:
+def trained(row: str, scale: Scale) -> Runs:
     """The trainings of a row on all graphs, with their rivals."""
     return {**rows.trainings(row, scale), **rows.rivals_on(scale)}
 

@@ -6,7 +6,6 @@ A section of the report is made from the data in the folder alone, `NAME*.csv` a
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import math
 import re
@@ -16,10 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
-from baselines.shared.arguments import choose, one
+from baselines.shared.arguments import choose
 from torchrlopt.errors import RlOptError
 from torchrlopt.storage.files import write_whole
-from training.collectors.collector import KINDS
 from training.papers import agents, collecting, latencies, searches, thesis
 from training.papers.components import COMPONENTS
 from training.papers.experiment import Experiment, load, section, write
@@ -31,7 +29,6 @@ from training.papers.runner import (
     MINUTES,
     RUNS,
     Scale,
-    Workplace,
     lock,
     make_all,
     minutes_of,
@@ -59,36 +56,34 @@ EXPERIMENTS: Mapping[str, Experiment] = {
 OF_ROWS = tuple(name for name, each in EXPERIMENTS.items() if each.is_of_rows)
 REPORT, MADE = "REPORT.md", "made.json"
 RESULTS = Path(__file__).resolve().parents[1] / "results"  # the committed ones
-#: Kinds of workers of distributed runs; workers in this process would not be distributed.
-_SEVERAL = tuple(each for each in KINDS if each != "in_process")
 
 
-def reproduce(names: Sequence[str], scale: Scale, place: Workplace) -> Path:
+def reproduce(names: Sequence[str], scale: Scale, out: Path, jobs: int) -> Path:
     """Run some experiments, store their data and draw them; returns the path of the report.
 
     Other sections of an existing report are kept. Each section states the command that made it, so
     experiments may differ in scale.
     """
-    runs = {name: EXPERIMENTS[name].runs(scale, place) for name in names}
-    make_all([run for each in runs.values() for run in each.values()], place)
+    runs = {name: EXPERIMENTS[name].runs(scale) for name in names}
+    make_all([run for each in runs.values() for run in each.values()], out, jobs)
     for name in names:
         if EXPERIMENTS[name].is_recorded:
-            write(load(name, RESULTS), name, place.out)
-            _keep_made(place.out, {name: _made(RESULTS)[name]})
+            write(load(name, RESULTS), name, out)
+            _keep_made(out, {name: _made(RESULTS)[name]})
             continue
-        results = {key: read(run, place.out) for key, run in runs[name].items()}
-        write(EXPERIMENTS[name].collect(results, scale), name, place.out)
-        every = [read(run, place.out) for run in with_needs(list(runs[name].values()))]
+        results = {key: read(run, out) for key, run in runs[name].items()}
+        write(EXPERIMENTS[name].collect(results, scale), name, out)
+        every = [read(run, out) for run in with_needs(list(runs[name].values()))]
         # Find out whether the number of seeds changes the runs.
-        more = EXPERIMENTS[name].runs(dataclasses.replace(scale, seeds=scale.seeds + 1), place)
+        more = EXPERIMENTS[name].runs(dataclasses.replace(scale, seeds=scale.seeds + 1))
         told = {
-            "command": _command(name, scale, place, has_seeds=more != runs[name]),
+            "command": _command(name, scale, has_seeds=more != runs[name]),
             "machines": list(dict.fromkeys(each["made"]["machine"] for each in every)),
             "minutes": math.ceil(minutes_of(every)),
         }
-        with lock(place.out, "report"):
-            _keep_made(place.out, {name: told})
-    return draw(names, place.out, place.out)
+        with lock(out, "report"):
+            _keep_made(out, {name: told})
+    return draw(names, out, out)
 
 
 def draw(names: Sequence[str], data: Path, out: Path) -> Path:
@@ -141,15 +136,13 @@ def _sections(report: str) -> dict[str, str]:
     return {name: f"## {name}:{text.rstrip()}\n" for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
-def _command(name: str, scale: Scale, place: Workplace, has_seeds: bool) -> str:
+def _command(name: str, scale: Scale, has_seeds: bool) -> str:
     """The command that reproduces a section."""
     told = f"python training/reproduce.py {name} --share {scale.share:g}"
     told += f" --seeds {scale.seeds}" * has_seeds
     if EXPERIMENTS[name].is_of_rows:
         told += f" --graphs {','.join(scale.graphs)}" if scale.graphs else ""
         told += f" --minutes {scale.minutes:g}" if scale.minutes != MINUTES else ""
-    if place.collector != Workplace.collector:
-        told += f" --collector {place.collector}" + f" --ray {place.ray}" * bool(place.ray)
     return told
 
 
@@ -182,17 +175,12 @@ def main(
     jobs: Annotated[
         int, typer.Option(min=1, help="Runs at the same time; those that measure run alone.")
     ] = 1,
-    collector: Annotated[
-        str, typer.Option(help=f"Workers of the distributed runs: {', '.join(_SEVERAL)}.")
-    ] = "processes",
-    ray: Annotated[str, typer.Option(help="Address of a cluster, for the collector ray.")] = "",
 ) -> None:
     """Reproduce tables and figures of the papers."""
     names = choose(",".join(experiments), ("all", *EXPERIMENTS), "experiment", tuple(EXPERIMENTS))
     names = list(EXPERIMENTS) if "all" in names else names
     wanted = tuple(choose(graphs, TRAINABLE, "graph")) if graphs else ()
-    collector = one(collector, _SEVERAL, "collector")
-    _refuse(names, wanted, minutes, collector, ray)
+    _refuse(names, wanted, minutes)
     scale = Scale(share or (1.0 if full else 0.01), seeds or (3 if full else 1), wanted, minutes)
     try:
         (out / RUNS).mkdir(parents=True, exist_ok=True)
@@ -200,19 +188,15 @@ def main(
         raise typer.BadParameter(f"there can be no folder {out}: {error.strerror}") from error
     try:
         if data is None:
-            typer.echo(reproduce(names, scale, Workplace(out, jobs, collector, ray)))
+            typer.echo(reproduce(names, scale, out, jobs))
         else:
             typer.echo(draw(names, data, out))
     except (RlOptError, FileNotFoundError) as error:
         raise typer.BadParameter(str(error)) from error
 
 
-def _refuse(names: Sequence[str], graphs: Sequence[str], minutes: float, collector: str, ray: str) -> None:
-    """Refuse arguments that would be ignored or that need something that is missing."""
-    if ray and collector != "ray":
-        raise typer.BadParameter("--ray is the address for --collector ray")
-    if collector == "ray" and importlib.util.find_spec("ray") is None:
-        raise typer.BadParameter("Ray is not installed: pip install 'torchrlopt[ray]'")
+def _refuse(names: Sequence[str], graphs: Sequence[str], minutes: float) -> None:
+    """Refuse arguments that would be ignored."""
     if (graphs or minutes != MINUTES) and not any(name in OF_ROWS for name in names):
         raise typer.BadParameter(f"--graphs and --minutes are only for {', '.join(OF_ROWS)}")
     of_bert = [name for name in names if EXPERIMENTS[name].is_of_bert]

@@ -25,7 +25,7 @@ from training.networks.two_stage_controller import TwoStageController
 from training.papers.experiment import Runs
 from training.papers.graphs import bert, graph_of, module_of, trained_on
 from training.papers.policies import DRAWN, Steps, UniformCandidates, evaluated, gain_of, played
-from training.papers.runner import EXECUTORS, Result, Run, Scale, Work, Workplace, kind, measured, priced
+from training.papers.runner import EXECUTORS, Result, Run, Scale, Work, kind, measured, priced
 from training.random_keys import Purpose, torch_seed
 from training.real_trainer import RealTrainer
 from training.train import trainer_of
@@ -229,7 +229,7 @@ def rivals_on(scale: Scale, *graphs: str, device: str = CPU) -> Runs:
     }
 
 
-def latencies(scale: Scale, place: Workplace) -> Runs:
+def latencies(scale: Scale) -> Runs:
     """By ("latency", graph), with all runs they need; the plans of both rows are measured alternately."""
     every = {**trainings("mf", scale), **trainings("wm", scale), **rivals_on(scale)}
     for graph in trained_on(scale):

@@ -60,23 +60,6 @@ class Scale:
 
 
 @dataclasses.dataclass(frozen=True)
-class Workplace:
-    """Where runs are made, and by which workers.
-
-    Attributes:
-        out: folder.
-        jobs: number of concurrent runs.
-        collector: kind of workers of distributed runs.
-        ray: address of a cluster for them.
-    """
-
-    out: Path
-    jobs: int = 1
-    collector: str = "processes"
-    ray: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
 class Work:
     """What a run's function receives in addition to its arguments.
 
@@ -220,14 +203,14 @@ def with_needs(runs: Sequence[Run]) -> list[Run]:
     return list(ordered)
 
 
-def make_all(runs: Sequence[Run], place: Workplace) -> None:
-    """Make all missing runs, with a progress bar."""
-    todo = [run for run in with_needs(runs) if not path_of(run, place.out).exists()]
+def make_all(runs: Sequence[Run], out: Path, jobs: int = 1) -> None:
+    """Make all missing runs, some at the same time, with a progress bar."""
+    todo = [run for run in with_needs(runs) if not path_of(run, out).exists()]
     with progress_bar() as progress:
         bar = progress.add_task("runs", total=max(1, len(todo)))
-        while together := _ready(todo, place):
-            with new_processes(place.jobs) as pool:
-                futures = {pool.submit(make, run, place.out): run for run in together}
+        while together := _ready(todo, out) if jobs > 1 else []:
+            with new_processes(jobs) as pool:
+                futures = {pool.submit(make, run, out): run for run in together}
                 try:
                     for future in as_completed(futures):
                         future.result()
@@ -236,17 +219,16 @@ def make_all(runs: Sequence[Run], place: Workplace) -> None:
                     pool.shutdown(cancel_futures=True)
                     raise
         for run in todo:
-            if not path_of(run, place.out).exists():
+            if not path_of(run, out).exists():
                 progress.update(bar, description=run.title)
-                make(run, place.out)
+                make(run, out)
                 progress.advance(bar)
 
 
-def _ready(todo: Sequence[Run], place: Workplace) -> list[Run]:
-    """Runs that can be made concurrently now, because their dependencies exist. Empty with one job."""
-    left = [run for run in todo if not run.kind.is_measurement and not path_of(run, place.out).exists()]
-    found = [run for run in left if all(path_of(need, place.out).exists() for need in run.needs)]
-    return found if place.jobs > 1 else []
+def _ready(todo: Sequence[Run], out: Path) -> list[Run]:
+    """Runs that can be made concurrently now, because their dependencies exist."""
+    left = [run for run in todo if not run.kind.is_measurement and not path_of(run, out).exists()]
+    return [run for run in left if all(path_of(need, out).exists() for need in run.needs)]
 
 
 def make(run: Run, out: Path) -> None:

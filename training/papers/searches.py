@@ -13,7 +13,7 @@ from torchrlopt.machine.cost import cost_model
 from torchrlopt.machine.cost.model import COST_CLASSES, device_model
 from training.papers.experiment import THEIRS, Data, Experiment, Results, Runs, Shown, bars, frame, lines
 from training.papers.graphs import GRAPHS, LIBRARIES, OURS, SMALL, TASO, graph_of, graphs_at, library
-from training.papers.runner import Result, Scale, Work, Workplace, kind, priced
+from training.papers.runner import Result, Scale, Work, kind, priced
 from training.papers.stats import mean_text
 
 PATIENCE_MS = 600_000.0  # a safeguard: searches are limited by their number of steps
@@ -121,7 +121,7 @@ def search(work: Work, graph: str, searcher: str, steps: int, alpha: float, rule
     }
 
 
-def _properties_runs(scale: Scale, place: Workplace) -> Runs:
+def _properties_runs(scale: Scale) -> Runs:
     return {name: properties(graph=name) for name in graphs_at(1.0 if scale.share >= SMALL else scale.share)}
 
 
@@ -146,7 +146,7 @@ def _properties_shown(data: Data) -> Shown:
     return {"": bars(long, "graph", "candidates of the first step", hue="counted").figure}, {"table": table}
 
 
-def _search_runs(scale: Scale, place: Workplace) -> Runs:
+def _search_runs(scale: Scale) -> Runs:
     # A single run uses noise-free prices; several runs each draw theirs.
     seeds = range(1) if scale.seeds == 1 else range(1, scale.seeds + 1)
     return {

@@ -12,7 +12,7 @@ import pandas as pd
 
 from training.papers import collecting, learn
 from training.papers.experiment import THEIRS, Data, Experiment, Results, Runs, Shown, frame, lines
-from training.papers.runner import Result, Run, Scale, Work, Workplace, kind, versions
+from training.papers.runner import Result, Run, Scale, Work, kind
 from training.papers.stats import compared, mean_text
 from training.samplers import HOMOGENEOUS, SAMPLERS
 
@@ -25,53 +25,42 @@ WINDOW = 1_000  # steps at the start and at the end that are compared
 CURVES, STEPS_OF_CURVES = ("ackley", "rosenbrock"), 5_000
 
 
-def _depends(collector: str, **others: Any) -> str:
-    told = (
-        learn.LEARNER.settings(),
-        HOMOGENEOUS,
-        learn.POOL,
-        learn.EVALUATE_EVERY,
-        learn.PARAMETERS,
-        learn.STARTS,
-    )
-    return f"{told} {versions('ray') if collector == 'ray' else ''}"
+def _depends(**others: Any) -> str:
+    settings = learn.LEARNER.settings(), HOMOGENEOUS, learn.POOL, learn.EVALUATE_EVERY
+    return f"{settings} {learn.PARAMETERS} {learn.STARTS}"
 
 
 def _learned(
-    work: Work, function: str, sampler: str, drivers: int, episodes: int, seed: int, updates: int,
-    collector: str, workers: int, ray: str,
-) -> Result:  # fmt: skip
+    work: Work,
+    function: str,
+    sampler: str,
+    drivers: int,
+    episodes: int,
+    seed: int,
+    updates: int,
+    workers: int,
+) -> Result:
     """One run of the thesis."""
     task = learn.DriverTask(function, sampler, drivers, episodes)
-    return dataclasses.asdict(learn.train(task, seed, updates, collector, workers, ray))
+    return dataclasses.asdict(learn.train(task, seed, updates, workers))
 
 
 learned = kind(_depends, name="learned")(_learned)
 learned_timed = kind(_depends, name="learned_timed", measures=True)(_learned)
 
 
-def _run(function: str, seed: int, updates: int, place: Workplace | None = None, **given: Any) -> Run:
-    """A run with default arguments; distributed if a workplace is given."""
-    who = ("in_process", "") if place is None else (place.collector, place.ray)
-    usual = {
-        "sampler": "random",
-        "drivers": 3,
-        "episodes": 10,
-        "collector": who[0],
-        "workers": 1,
-        "ray": who[1],
-    }
+def _run(function: str, seed: int, updates: int, **given: Any) -> Run:
+    """A run with default arguments."""
+    usual = {"sampler": "random", "drivers": 3, "episodes": 10, "workers": 1}
     of = learned_timed if given.pop("is_timed", False) else learned
     return of(function=function, seed=seed, updates=updates, **{**usual, **given})
 
 
-def _time_runs(scale: Scale, place: Workplace) -> Runs:
+def _time_runs(scale: Scale) -> Runs:
     """By function, workers and seed. Each driver plays one episode, as in the thesis's runs with as many."""
     given = {"is_timed": True, "drivers": EPISODES_OF_TIMES, "episodes": 1}
     found = {
-        (function, count, seed): _run(
-            function, seed, scale.steps(STEPS_OF_TIMES), place if count > 1 else None, workers=count, **given
-        )
+        (function, count, seed): _run(function, seed, scale.steps(STEPS_OF_TIMES), workers=count, **given)
         for function in learn.FUNCTIONS
         for seed in range(scale.seeds)
         for count in COUNTS
@@ -113,7 +102,7 @@ def _time_shown(data: Data) -> Shown:
     }
 
 
-def _sampler_runs(name: str, scale: Scale, place: Workplace) -> Runs:
+def _sampler_runs(name: str, scale: Scale) -> Runs:
     function, steps = SAMPLED[name]
     return {
         (sampler, seed): _run(function, seed, scale.steps(steps), sampler=sampler)
@@ -168,7 +157,7 @@ def _sampler_shown(name: str, data: Data) -> Shown:
     }  # fmt: skip
 
 
-def _curve_runs(scale: Scale, place: Workplace) -> Runs:
+def _curve_runs(scale: Scale) -> Runs:
     steps = scale.steps(STEPS_OF_CURVES)
     return {
         (function, seed, how): run
@@ -176,7 +165,7 @@ def _curve_runs(scale: Scale, place: Workplace) -> Runs:
         for seed in range(scale.seeds)
         for how, run in (
             ("sequential", _run(function, seed, steps)),
-            ("distributed", _run(function, seed, steps, place, workers=3)),
+            ("distributed", _run(function, seed, steps, workers=3)),
         )
     }
 

@@ -15,14 +15,14 @@ from training.papers.experiment import THEIRS, Data, Results, Runs, Shown, bars,
 from training.papers.graphs import BERT, TITLES, bert, graph_of
 from training.papers.logs import PLANS, best_of
 from training.papers.rows import CPU, EXECUTOR, GPU, Steps
-from training.papers.runner import EXECUTORS, Scale, Workplace
+from training.papers.runner import EXECUTORS, Scale
 
 METRICS = {"time_us": "predicted_time", "launches": "launches", "bytes": "memory_traffic", "flops": "flops"}
 
 
-def bert_runs(scale: Scale, place: Workplace) -> Runs:
+def bert_runs(scale: Scale) -> Runs:
     """See `Experiment`."""
-    return {**rows.latencies(scale, place), **rows.on_gpu(scale)}
+    return {**rows.latencies(scale), **rows.on_gpu(scale)}
 
 
 def bert_data(results: Results, scale: Scale) -> Data:

@@ -12,7 +12,7 @@ from training.papers import rows
 from training.papers.experiment import THEIRS, Data, Results, Runs, Shown, frame, levels, lines
 from training.papers.graphs import TITLES, bert
 from training.papers.logs import even, last_fifth, log_of, random_of
-from training.papers.runner import Scale, Workplace
+from training.papers.runner import Scale
 from training.papers.stats import mean_text
 
 LOSSES = ("mixture", "reward", "done", "mask", "count", "saving")
@@ -79,7 +79,7 @@ def promise_shown(data: Data) -> Shown:
     return {"": grid.figure}, {"table": frame(found, *header)}
 
 
-def temperature_runs(scale: Scale, place: Workplace) -> Runs:
+def temperature_runs(scale: Scale) -> Runs:
     """See `Experiment`."""
     return {**rows.by_temperature(scale), **rows.rivals_on(scale, bert(scale))}
 

@@ -47,7 +47,7 @@ from training.papers.measuring.measurements import (
     train_by,
 )
 from training.papers.measuring.subjects import QUICK, STACKS, SUBJECTS
-from training.papers.runner import EXECUTORS, Result, Run, Scale, Work, Workplace, kind, measured
+from training.papers.runner import EXECUTORS, Result, Run, Scale, Work, kind, measured
 from training.papers.stats import percent_text
 
 DEMAND_ROWS = (*FREE, "price", "belief", *LEARNERS)
@@ -204,7 +204,7 @@ def true_fastest(found: Result) -> float:
     return min(map(_halves, found["blocks"].values()))[1]
 
 
-def _demand_runs(scale: Scale, place: Workplace) -> Runs:
+def _demand_runs(scale: Scale) -> Runs:
     """By row, subject, executor and seed, and by ("times", subject, executor)."""
     is_small = scale.share < 0.005
     most = scale.steps(DEMAND_BUDGETS[-1])
