@@ -15,13 +15,13 @@ import typer
 from baselines.shared import terminal
 from baselines.shared.arguments import CsvFile, Resume, writable
 from baselines.shared.tables import Results, read, rich
-from training.papers.measuring.subjects import Subject
 from training.precision import questions
 from training.precision.answers import AnswerFile, MeasuredGraph
 from training.precision.env import BUDGET
 from training.precision.policy import PolicyRow
 from training.precision.questions import Questions, Row, SpentError
 from training.precision.regret import table_of
+from training.precision.subjects import Subject
 from training.precision.surrogates import (
     Answered,
     Boosting,

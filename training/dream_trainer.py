@@ -89,7 +89,7 @@ class DreamTrainer(Trainer):
         self.encoder.requires_grad_(False)
         self.model_optimiser, self.optimiser = optimisers_of(self.controller, config)
         self.replay = Replay()
-        task = LatentTask(config, self.prices, sizes, self.graph_text, self.answers)
+        task = LatentTask(config, self.prices, sizes, self.graph_text)
         self.collector = Collector(task, config.workers)
 
     def parts(self) -> dict[str, Any]:

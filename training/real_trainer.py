@@ -44,7 +44,7 @@ class RealTrainer(Trainer):
         config = self.config
         self.controller: CandidateController = new_networks(config)
         self.optimiser = torch.optim.Adam(self.controller.parameters(), config.learning_rate)
-        task = CandidateTask(config, self.prices, self.graph_text, self.answers)
+        task = CandidateTask(config, self.prices, self.graph_text)
         self.collector = Collector(task, config.workers)
 
     def parts(self) -> dict[str, Any]:

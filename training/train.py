@@ -20,7 +20,6 @@ from torchrlopt.errors import RlOptError
 from training.config import CHOICES, ONE_GRAPH, ROWS, Config, meanings
 from training.device.prices import Prices, typical_prices
 from training.dream_trainer import DreamTrainer
-from training.episodes.answers import Answers
 from training.real_trainer import RealTrainer
 from training.trainer import Trainer
 
@@ -32,7 +31,6 @@ def trainer_of(
     resume: bool = False,
     prices: Prices | None = None,
     graph: _C.Graph | None = None,
-    answers: Answers | None = None,
 ) -> RealTrainer | DreamTrainer:
     """Create the run that trains the row of a configuration.
 
@@ -42,9 +40,8 @@ def trainer_of(
         resume: continue the run in the folder.
         prices: of the device; the default device if None.
         graph: see `Trainer`.
-        answers: see `Trainer`.
     """
-    given: dict[str, Any] = {"resume": resume, "prices": prices, "graph": graph, "answers": answers}
+    given: dict[str, Any] = {"resume": resume, "prices": prices, "graph": graph}
     if config.row in DreamTrainer.rows:
         return DreamTrainer(config, folder, **given)
     return RealTrainer(config, folder, **given)

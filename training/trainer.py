@@ -28,7 +28,6 @@ from training.checkpoints import SHIPPED_ROW, Controller, stripped
 from training.collectors.collector import Collector
 from training.config import Config
 from training.device.prices import Prices
-from training.episodes.answers import Answers
 from training.graphs.curriculum import manifest, structure_hash
 from training.graphs.one_graph import one_graph
 from training.progress import progress_bar
@@ -43,22 +42,6 @@ LOG = "log.jsonl"  # one line per update, the same values as in TensorBoard
 SAVE_SECONDS = 60.0
 
 
-def _check_measured(config: Config, answers: Answers) -> None:
-    """Require workers in this process, which count queries; with `is_at_end`, also rewards that add up.
-
-    Raises:
-        OptionsError: other processes would count, the row is "gumbel", or the reward does not add up.
-    """
-    if config.workers > 1:
-        raise OptionsError(
-            "measured times are kept in this process", expected="one worker", got=config.workers
-        )
-    if config.row == "gumbel":
-        raise OptionsError("a tree search asks for too many graphs to measure them", got=config.row)
-    if answers.is_at_end and config.reward != "R5":
-        raise OptionsError("only what an episode saves is measured", expected="R5", got=config.reward)
-
-
 class Trainer(abc.ABC):
     """The common part of all rows' runs: updates, saving, resuming, exporting.
 
@@ -70,7 +53,6 @@ class Trainer(abc.ABC):
         resume: continue the run in the folder; if false, the folder must hold no run.
         prices: of the device; the default device if None.
         graph: to play on; if None, the one named in `config`, or graphs of the curriculum.
-        answers: see `training.episodes.play.play_group`; restricts the run to their substitutions.
 
     Raises:
         OptionsError: this class does not train the row of `config`, there is no such graph, or the run in the
@@ -91,7 +73,6 @@ class Trainer(abc.ABC):
         resume: bool = False,
         prices: Prices | None = None,
         graph: _C.Graph | None = None,
-        answers: Answers | None = None,
     ) -> None:
         if config.row not in self.rows:
             raise OptionsError(
@@ -99,14 +80,11 @@ class Trainer(abc.ABC):
                 expected=" or ".join(self.rows),
                 got=config.row,
             )
-        if answers is not None:
-            _check_measured(config, answers)
         torch.set_num_threads(1)
         self.config = config
         self.folder = folder
         self.prices = prices or Prices()
-        self.answers = answers
-        self.library: _C.Library = load_library() if answers is None else answers.library()
+        self.library: _C.Library = load_library()
         self.graph = one_graph(config.graph) if graph is None and config.graph else graph
         self.update = self.real_steps = self.imagined_steps = 0
         self.seconds = self.cpu_seconds = 0.0

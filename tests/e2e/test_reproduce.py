@@ -107,7 +107,7 @@ def test_searches_and_properties(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("names", [["table4.2"], ["fig4.5"], ["efficiency"]])
+@pytest.mark.parametrize("names", [["table4.2"], ["fig4.5"]])
 def test_what_is_measured_is_reported(names: list[str], tmp_path: Path) -> None:
     report = reproduce(tmp_path, *names)
     for name in names:

@@ -20,7 +20,6 @@ from torchrlopt.errors import OptionsError
 from torchrlopt.substitutions import load_library
 from training.config import Config
 from training.device.prices import typical_prices
-from training.episodes.answers import Answers
 from training.episodes.play import CandidateChooser, Key
 from training.episodes.searched_play import SearchedRollout, play_searched
 from training.episodes.tree_search import Floats, Node, Searched, TreeSearch, sequential_halving, slots_for
@@ -182,11 +181,6 @@ def test_a_graph_with_nothing_to_do_is_left_out() -> None:
     nothing = _C.parse_graph("graph (x: f32[2]) { y = Sin(x) return y }")
     chooser = CandidateChooser(new_controller(LIBRARY).eval())
     assert play_searched(chooser, LIBRARY, COST, Key(0, 0, 0), CONFIG, nothing) is None
-
-
-def test_measured_times_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionsError, match="too many graphs to measure"):
-        RealTrainer(CONFIG, tmp_path, answers=Answers({}, ()))
 
 
 def test_a_teacher_whose_step_cannot_be_taken_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

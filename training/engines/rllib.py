@@ -127,8 +127,6 @@ class RllibTrainer(Trainer):
 
     def build(self) -> None:
         """See `Trainer`."""
-        if self.answers is not None:
-            raise OptionsError("measured times are kept in this process", expected="the engine 'own'")
         self.controller = new_networks(self.config)
         self.collector: Any = _Ray(self.engine)  # what `Trainer` uses of a collector
         self._algorithm: Algorithm | None = None

@@ -17,7 +17,6 @@ from training.collectors import worker
 from training.collectors.worker import packed, state_from, unpacked
 from training.config import Config
 from training.device.prices import Prices, cost_of
-from training.episodes.answers import Answers
 from training.episodes.play import CandidateChooser, Key, play_group
 from training.episodes.searched_play import play_searched
 from training.networks.candidate_controller import CandidateController, ControllerConfig, new_controller
@@ -49,13 +48,11 @@ class CandidateTask:
         config: everything that episodes depend on.
         prices: of the device.
         graph: text of the graph to play on; None for the curriculum.
-        answers: see `play_group`; workers of this process count their queries in it.
     """
 
     config: Config
     prices: Prices = dataclasses.field(default_factory=Prices)
     graph: str | None = None
-    answers: Answers | None = None
 
     def player(self) -> CandidatePlayer:
         """See `Task`."""
@@ -73,8 +70,6 @@ class CandidatePlayer:
         self._config = task.config
         self._library, self._cost = load_library(), cost_of(task.prices)
         self._graph = None if task.graph is None else _C.parse_graph(task.graph)
-        self._answers = task.answers
-        self._usable = None if task.answers is None else task.answers.library()
         self._controller: CandidateController | None = None
 
     def load(self, state: bytes) -> None:
@@ -88,11 +83,11 @@ class CandidatePlayer:
     def play(self, key: Key) -> Rollout | None:
         """Play the group of a key."""
         assert self._controller is not None
-        usable = self._usable or library_of(key, self._config)
+        usable = library_of(key, self._config)
         rows = None
         if usable is not self._library:
             rows = torch.tensor([self._library.find(name) for name in usable.names])
         chooser = CandidateChooser(self._controller, rows)
         if self._config.row == "gumbel":
             return play_searched(chooser, usable, self._cost, key, self._config, self._graph)
-        return play_group(chooser, usable, self._cost, key, self._config, self._graph, self._answers)
+        return play_group(chooser, usable, self._cost, key, self._config, self._graph)

@@ -16,7 +16,6 @@ from torchrlopt.substitutions import load_library
 from training.collectors.worker import state_from
 from training.config import Config
 from training.device.prices import Prices, cost_of
-from training.episodes.answers import Answers
 from training.episodes.play import Key, play_group
 from training.networks.candidate_controller import Decision
 from training.rollout import Rollout
@@ -77,14 +76,12 @@ class LatentTask:
         prices: of the device.
         sizes: of the networks.
         graph: text of the graph to play on; None for the curriculum.
-        answers: see `play_group`; workers of this process count their queries in it.
     """
 
     config: Config
     prices: Prices
     sizes: LatentConfig
     graph: str | None = None
-    answers: Answers | None = None
 
     def player(self) -> LatentPlayer:
         """See `Task`."""
@@ -100,8 +97,7 @@ class LatentPlayer:
 
     def __init__(self, task: LatentTask) -> None:
         self._config = task.config
-        self._answers = task.answers
-        self._library = load_library() if task.answers is None else task.answers.library()
+        self._library = load_library()
         self._cost = cost_of(task.prices)
         self._graph = None if task.graph is None else _C.parse_graph(task.graph)
         self._controller = LatentController(Schema.current(), task.sizes, self._library.names).eval()
@@ -120,6 +116,4 @@ class LatentPlayer:
         return None if rollout is None else LatentEpisodes(rollout, sequences(chooser, rollout))
 
     def _group(self, chooser: Any, key: Key) -> Rollout | None:
-        # Random play for training the encoder needs no reward.
-        answers = None if key.way == WATCHED else self._answers
-        return play_group(chooser, self._library, self._cost, key, self._config, self._graph, answers)
+        return play_group(chooser, self._library, self._cost, key, self._config, self._graph)

@@ -15,7 +15,6 @@ from torchrlopt.agent.networks.actions import Draw, no_noise
 from torchrlopt.agent.observation import Observation, observe
 from torchrlopt.env import OUTCOMES, REWARDS
 from training.config import Config
-from training.episodes.answers import Answers, MeasuredEnv
 from training.episodes.search_teacher import best_steps
 from training.graphs.samplers import draw_sample, entropy_on
 from training.networks.candidate_controller import CandidateController, Decision
@@ -119,7 +118,6 @@ def play_group(
     key: Key,
     config: Config,
     graph: _C.Graph | None = None,
-    answers: Answers | None = None,
 ) -> Rollout | None:
     """Play the episodes of one group; return None if the graph offers no substitution.
 
@@ -130,17 +128,11 @@ def play_group(
         key: of graph, start and noise.
         config: rollouts, max_steps, reward.
         graph: to play on; None for the key's graph.
-        answers: measured graph times that replace the prices as learning signal.
     """
     if graph is None:
         graph = draw_graph(chooser, library, cost, key, config)
-    given = {
-        "num_envs": config.rollouts, "max_steps": config.max_steps, "has_macros": chooser.has_macros,
-    }  # fmt: skip
-    if answers is None:
-        env = _C.VecRewriteEnv([graph], library, cost, **given)
-    else:
-        env = MeasuredEnv(graph, library, cost, answers, **given)
+    given = {"max_steps": config.max_steps, "has_macros": chooser.has_macros}
+    env = _C.VecRewriteEnv([graph], library, cost, num_envs=config.rollouts, **given)
     start = draw_start(graph, library, cost, key, config)
     env.reset(list(range(config.rollouts)), [start] * config.rollouts)
     shown: list[tuple[int, int]] | None = None

@@ -22,9 +22,7 @@ from training.papers import agents, collecting, latencies, searches, thesis
 from training.papers.components import COMPONENTS
 from training.papers.experiment import Experiment, load, section, write
 from training.papers.graphs import BERT, TINY, TRAINABLE
-from training.papers.measuring.dear_precision import DEAR_PRECISION
-from training.papers.measuring.efficiency import EFFICIENCY
-from training.papers.measuring.measurements import MEASUREMENTS
+from training.papers.measured import DEAR_PRECISION, EFFICIENCY, MEASUREMENTS
 from training.papers.runner import (
     MINUTES,
     RUNS,

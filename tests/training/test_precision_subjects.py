@@ -1,4 +1,4 @@
-"""Graphs of the curriculum as PyTorch models: training/papers/measuring/modules.py."""
+"""Graphs of the curriculum as PyTorch models: training/precision/subjects.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from torchrlopt import _C, _tools
 from training.graphs.curriculum import Split, sample_graph
-from training.papers.measuring.modules import module_of
+from training.precision.subjects import module_of
 
 
 @pytest.mark.parametrize("split", ["train", "held_out"])

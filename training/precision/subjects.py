@@ -1,7 +1,8 @@
-"""Graphs of the curriculum as PyTorch models with random weights, which executors can run."""
+"""Graphs of the curriculum as PyTorch models with random weights and sizes of real models."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import onnx_ir
@@ -10,11 +11,34 @@ from torch import nn
 
 from torchrlopt import _C
 from torchrlopt.executors.lowering.onnx_to_aten import lower_model
+from torchrlopt.machine.profiling import Source, trace
 from torchrlopt.onnx.program import Program
 from torchrlopt.onnx.writer import write
+from training.graphs.curriculum import USUAL, Split, sample_graph
 
 OPSET = 23
 _VARIANCE = 4  # index of BatchNormalization's variance input
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A graph of the curriculum with realistic sizes, which runs for milliseconds.
+
+    Attributes:
+        split: of the curriculum.
+        key: in it.
+        progress: of the curriculum.
+    """
+
+    split: Split
+    key: int
+    progress: float
+
+    def source(self) -> Source:
+        """The graph traced as a model of PyTorch, with random weights."""
+        sample = sample_graph(self.key, split=self.split, progress=self.progress, sizes=USUAL)
+        (source,) = trace(*module_of(sample.graph, seed=self.key))
+        return source
 
 
 class _Held(nn.Module):

@@ -1,1 +1,0 @@
-"""Rows that learn from measured times: how many measurements each needs."""
