@@ -20,8 +20,8 @@ from training.episodes.latent_task import POLICY, RANDOM, WATCHED, LatentEpisode
 from training.episodes.play import Key
 from training.learning import ppo
 from training.learning.encoder_training import train_encoder
-from training.learning.imagining import imagine, optimisers_of, rules_of
 from training.learning.pyg import with_meta_layers
+from training.networks.substitution_encoder import SubstitutionEncoder, SubstitutionGraphs
 from training.random_keys import Purpose, gumbel_of, torch_seed
 from training.rollout import Rollout
 from training.trainer import Trainer, summary
@@ -31,6 +31,7 @@ from training.world.replay import Replay, join
 from training.world.sequences import Sequences
 from training.world.world_model import WorldModel, total
 
+MODEL_LEARNING_RATE = 1e-3  # of the world model; that of the policy is `Config.learning_rate`
 EPISODES_PER_BATCH = 32
 RANDOM_UPDATES = 2
 ENCODER_KEYS = 10**6  # offset of the update numbers, so that no other collection uses these keys
@@ -80,14 +81,16 @@ class DreamTrainer(Trainer):
         schema = Schema.current()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            rules = rules_of(self.library, schema)
+            with torch.no_grad():  # embeddings of all substitutions, [S, D], by random, untrained networks
+                rules = SubstitutionEncoder(schema)(SubstitutionGraphs.of(self.library, schema))
             sizes = latent_config(config, rules)
             self.controller: LatentController = LatentController(schema, sizes, self.library.names, rules)
         with_meta_layers(self.controller.encoder)
         self.encoder, self.model = self.controller.encoder, self.controller.model
         self.policy = self.controller.policy
         self.encoder.requires_grad_(False)
-        self.model_optimiser, self.optimiser = optimisers_of(self.controller, config)
+        self.model_optimiser = torch.optim.Adam(self.model.parameters(), MODEL_LEARNING_RATE)
+        self.optimiser = torch.optim.Adam(self.policy.parameters(), config.learning_rate)
         self.replay = Replay()
         task = LatentTask(config, self.prices, sizes, self.graph_text)
         self.collector = Collector(task, config.workers)
@@ -142,7 +145,15 @@ class DreamTrainer(Trainer):
         episode, time_step = chosen[:, 0], chosen[:, 1]
         legal = replay.legal((episode, time_step))
         state = self.model.start(replay.features[episode, time_step], legal)
-        rollout = imagine(self.model, self.policy, state, config, generator)
+        rollout = self.model.imagine(
+            state,
+            self.policy,
+            config.dream_horizon,
+            gumbel_of(generator),
+            generator,
+            config.temperature_dream,
+            config.doubt_penalty,
+        )
         self.imagined_steps += rollout.num_steps
         return rollout
 
