@@ -184,9 +184,7 @@ def test_a_graph_with_nothing_to_do_is_left_out() -> None:
 
 
 def test_a_teacher_whose_step_cannot_be_taken_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "training.episodes.searched_play.iterated_steps", lambda *_: [(LIBRARY.names[0], 999)]
-    )
+    monkeypatch.setattr("training.episodes.searched_play.shown_steps", lambda *_: [(0, 999)])
     with pytest.raises(RuntimeError, match="cannot be taken"):
         played()
 

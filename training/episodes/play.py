@@ -15,7 +15,6 @@ from torchrlopt.agent.networks.actions import Draw, no_noise
 from torchrlopt.agent.observation import Observation, observe
 from torchrlopt.env import OUTCOMES, REWARDS
 from training.config import Config
-from training.episodes.search_teacher import best_steps
 from training.graphs.samplers import draw_sample, entropy_on
 from training.networks.candidate_controller import CandidateController, Decision
 from training.random_keys import Purpose, generator, gumbel, torch_seed
@@ -24,6 +23,7 @@ from training.samplers import Place
 
 MAX_WALK = 8
 GREEDY_EXPANSIONS = 200
+_NO_LIMIT_MS = 1e12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,13 +102,34 @@ def draw_start(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, key: Ke
     if kind < (1 + config.original_share) / 2:
         # A limit in expansions, not in time, is the same in every process.
         greedy = _C.search(
-            graph, library, cost, searcher="greedy", budget_ms=1e9, budget_steps=GREEDY_EXPANSIONS
+            graph, library, cost, searcher="greedy", budget_ms=_NO_LIMIT_MS, budget_steps=GREEDY_EXPANSIONS
         )
         steps = greedy["steps"]
         # Half of these start at the end of greedy's plan, to learn to find what greedy overlooks.
         length = len(steps) if rng.random() < 0.5 else int(rng.integers(len(steps) + 1))
         return {"prefix": steps[:length]}
     return {"random_steps": int(rng.integers(1, MAX_WALK + 1)), "seed": int(rng.integers(2**32))}
+
+
+def shown_steps(
+    graph: _C.Graph, library: _C.Library, cost: _C.CostModel, key: Key, config: Config
+) -> list[tuple[int, int]]:
+    """Find what a teacher shows: (substitution, location) of the steps of a plan; none if no plan saves.
+
+    Sampling rarely finds a sequence that raises the cost for several steps before it pays off. Iterated local
+    search does. Its limit is in expansions, not in time, so that every process finds the same plan.
+    """
+    found = _C.search(
+        graph,
+        library,
+        cost,
+        searcher="iterated",
+        budget_ms=_NO_LIMIT_MS,
+        budget_steps=config.teacher_expansions,
+        max_length=config.max_steps - 1,
+        seed=torch_seed(*key.numbers(Purpose.TEACHER)),
+    )
+    return [(library.find(name), location) for name, location in found["steps"]]
 
 
 def play_group(
@@ -137,9 +158,7 @@ def play_group(
     env.reset(list(range(config.rollouts)), [start] * config.rollouts)
     shown: list[tuple[int, int]] | None = None
     if config.row == "plan" and config.teacher_expansions > 0:
-        seed = torch_seed(*key.numbers(Purpose.TEACHER))
-        steps = best_steps(env.graph(0), library, cost, config.teacher_expansions, config.max_steps - 1, seed)
-        shown = [(library.find(name), location) for name, location in steps]
+        shown = shown_steps(env.graph(0), library, cost, key, config)
     return play(env, chooser, key, config, shown)
 
 

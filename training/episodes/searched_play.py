@@ -14,11 +14,10 @@ from torchrlopt.agent.networks.actions import no_noise
 from torchrlopt.agent.observation import Observation, observe
 from torchrlopt.env import OUTCOMES
 from training.config import Config
-from training.episodes.play import CandidateChooser, Key, draw_graph, draw_start
-from training.episodes.search_teacher import iterated_steps
+from training.episodes.play import CandidateChooser, Key, draw_graph, draw_start, shown_steps
 from training.episodes.tree_search import Floats, TreeSearch, slots_for
 from training.networks.candidate_controller import action_groups, action_rows, join_actions, split_actions
-from training.random_keys import Purpose, generator, torch_seed
+from training.random_keys import Purpose, generator
 from training.rollout import Rollout, RolloutBuilder
 
 #: Share of the step probabilities in the search that is uniform: otherwise a network may be so confident that
@@ -89,11 +88,7 @@ def play_searched(
     env.reset(own, [start] * len(own))  # the other slots are overwritten
     if env.outcomes()[0, OUTCOMES["terminated"]]:
         return None
-    shown: list[tuple[int, int]] = []
-    if num_shown:
-        seed, most = torch_seed(*key.numbers(Purpose.TEACHER)), config.max_steps - 1
-        steps = iterated_steps(env.graph(0), library, cost, config.teacher_expansions, most, seed)
-        shown = [(library.find(name), location) for name, location in steps]
+    shown = shown_steps(env.graph(0), library, cost, key, config) if num_shown else []
     with torch.no_grad():
         greedy_gain = _greedy_gain(chooser, graph, library, cost, config, start)
         return _Play(env, chooser, key, config, shown, num_shown).run(greedy_gain)
