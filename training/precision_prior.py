@@ -23,14 +23,12 @@ from torchrlopt.precision.sensitivity import Sensitivities
 from torchrlopt.precision.state import State
 from torchrlopt.precision.tries import MARGIN, tried
 from training.precision.graphs import DIRECTIONS, HELD_OUT, LEARNT, Lowered, Table, sensitivities_of, timed
-from training.precision.priors import Array, Learned, Posterior, Prior, by_operator, ridge
+from training.precision.priors import Array, Learned, Prior, by_operator, ridge
 from training.progress import progress_bar
 
 BUDGETS = (1e-3, 3e-3, 1e-2)
-_MEASURED_CALLS = 8
 _SOLVER_S = 5.0  # of the integer programme, for each budget
 _DRAWS = 3  # of what is random
-_NOT_LEARNT = 5  # of the models to learn from, on which the covariance of the posterior is fitted
 
 
 def main(
@@ -69,17 +67,15 @@ def main(
             tables.append(_kept(folder / f"{name}.pickle", functools.partial(_table, name)))
             bar.advance(task)
         bar.update(task, description="networks")
-        networks, posteriors = [], []
+        networks = []
         for seed in range(seeds):
-            made = functools.partial(_learned, tables, seed, epochs)
-            network, posterior = _kept(folder / f"network_{seed}_{epochs}.pickle", made)
-            networks.append(network)
-            posteriors.append(posterior)
+            made = functools.partial(Learned, tables, seed, epochs)
+            networks.append(_kept(folder / f"learned_{seed}_{epochs}.pickle", made))
             bar.advance(task)
         bar.update(task, description="held out")
         for name in tried_on:
             if name not in done:
-                for row in compare(name, tables, networks, posteriors):
+                for row in compare(name, tables, networks):
                     results.add(name, **row)
                 results.save()
             bar.advance(task)
@@ -99,17 +95,7 @@ def _table(name: str) -> Table:
     return this.table(this.measured(DIRECTIONS, seed=1))
 
 
-def _learned(tables: Sequence[Table], seed: int, epochs: int) -> tuple[Learned, Posterior]:
-    """A network that has learned from all tables, and one with a posterior, fitted on some of them."""
-    order = np.random.default_rng(seed).permutation(len(tables))
-    cut = max(1, min(_NOT_LEARNT, len(tables) // 2))
-    rest = Learned([tables[each] for each in order[cut:]], seed, epochs)
-    return Learned(tables, seed, epochs), Posterior(rest, [tables[each] for each in order[:cut]])
-
-
-def compare(
-    name: str, tables: Sequence[Table], networks: Sequence[Learned], posteriors: Sequence[Posterior]
-) -> list[dict[str, Any]]:
+def compare(name: str, tables: Sequence[Table], networks: Sequence[Learned]) -> list[dict[str, Any]]:
     """Rows of the long table for one model: each way, seed and budget."""
     this = Lowered(name)
     found: list[dict[str, Any]] = []
@@ -140,11 +126,6 @@ def compare(
     for seed, network in enumerate(networks):
         logs, seconds = timed(lambda network=network: network(table))
         contest.add("network", seed, seconds, sensitivities_of(table.parts, logs), logs=logs, table=table)
-    for seed, posterior in enumerate(posteriors):
-        corrected = functools.partial(posterior.corrected, table, this.squared_error, _MEASURED_CALLS)
-        logs, seconds = timed(corrected)
-        way = f"network, {_MEASURED_CALLS} calls measured"
-        contest.add(way, seed, seconds, sensitivities_of(table.parts, logs), logs=logs, table=table)
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from baselines.shared.gap_closed import table_of
 from baselines.shared.tables import of, read
 from training import precision_prior
 from training.precision.graphs import HELD_OUT, LEARNT, Table
-from training.precision.priors import Calls, Learned, Posterior, Prior, by_operator, ridge
+from training.precision.priors import Learned, Prior, by_operator, ridge
 
 
 def made(seed: int) -> Table:
@@ -37,41 +36,11 @@ def correlation(prior: Prior, table: Table) -> float:
     return float(np.corrcoef(prior(table), table.logs)[0, 1])
 
 
-@pytest.fixture(scope="module")
-def learned() -> Learned:
-    return Learned([made(seed) for seed in range(20)], seed=0, epochs=30)
-
-
-def test_a_network_learns_from_neighbours_what_features_of_a_call_do_not_say(learned: Learned) -> None:
+def test_a_network_learns_from_neighbours_what_features_of_a_call_do_not_say() -> None:
     tables, new = [made(seed) for seed in range(20)], made(100)
-    assert correlation(learned, new) > 0.8
+    assert correlation(Learned(tables, seed=0, epochs=30), new) > 0.8
     assert abs(correlation(ridge(tables), new)) < 0.5
     assert abs(correlation(by_operator(tables), new)) < 0.5
-
-
-def test_measured_calls_correct_a_prior_for_calls_alike(learned: Learned) -> None:
-    def shifted(seed: int) -> Table:
-        """All products are off by the same factor, which is another one in each graph."""
-        table = made(seed)
-        shift = np.random.default_rng(seed).normal(0, 3)
-        off = shift * np.asarray([name == "mm" for name in table.operators])
-        return dataclasses.replace(table, logs=(table.logs + off).astype(np.float32))
-
-    posterior = Posterior(learned, [shifted(seed) for seed in range(200, 208)])
-    for seed in (300, 301, 302):
-        table = shifted(seed)
-        calls = Calls(table)
-        sizes = dict(zip(calls.names, np.exp(calls.totals(table.logs)), strict=True))
-        asked: list[str] = []
-
-        def measure(call: str, sizes: dict[str, float] = sizes, asked: list[str] = asked) -> float:
-            asked.append(call)
-            return sizes[call]
-
-        corrected = posterior.corrected(table, measure, 8)
-        assert len(set(asked)) == 8
-        errors = [np.std(each - table.logs) for each in (corrected, learned(table))]
-        assert errors[0] < 0.9 * errors[1]
 
 
 def test_families_that_are_compared_are_not_learned() -> None:

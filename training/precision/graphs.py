@@ -23,6 +23,7 @@ from torchrlopt.precision.sensitivity import Sensitivities, sensitivities
 from torchrlopt.precision.state import Times
 from torchrlopt.precision.times import work_us
 from torchrlopt.torch_private.modes import without_dispatch_modes
+from training.precision.mixed_run import values_of
 
 LEARNT = (
     "resnet18", "resnet56", "squeezenet1_1", "inception_v3", "densenet121", "mobilenet_v1", "mobilenet_v3",
@@ -102,10 +103,6 @@ class Lowered:
                 self._errors[key] = rms(retyped(self._module, key)(*self._inputs), self._exact)
         return self._errors[key]
 
-    def squared_error(self, call: str) -> float:
-        """Of the outputs with a single call in bfloat16."""
-        return self.error([call]) ** 2
-
     def measured(self, num_directions: int, seed: int) -> Sensitivities:
         """Measure the sensitivities."""
         with without_dispatch_modes():
@@ -117,7 +114,8 @@ class Lowered:
         nodes = [each for each in self._module.graph.nodes if each not in fixed and each.op != "output"]
         at = {each: number for number, each in enumerate(nodes)}
         edges = [(at[each], at[node]) for node in nodes for each in node.all_input_nodes if each in at]
-        weights = self._weights(fixed)
+        kept = values_of(self._module, self._inputs, fixed)
+        weights = {node: value for node, value in kept.items() if _is_floating(value)}
         depth, height = [0] * len(nodes), [0] * len(nodes)
         for source, reader in edges:
             depth[reader] = max(depth[reader], depth[source] + 1)
@@ -135,30 +133,15 @@ class Lowered:
         sizes = [
             found.edges[source, name] if kind == "edge" else value[kind][name] for kind, source, name in parts
         ]
-        kept = [number for number, size in enumerate(sizes) if size > 0]
+        positive = [number for number, size in enumerate(sizes) if size > 0]
         return Table(
             [_operator(each) for each in nodes],
             _finite(features),
             np.asarray(edges, np.int64).reshape(-1, 2).T,
-            [parts[each] for each in kept],
-            np.asarray([[by_name[parts[each][1]], by_name[parts[each][2]]] for each in kept], np.int64),
-            np.log(np.asarray([sizes[each] for each in kept], np.float64)).astype(np.float32),
+            [parts[each] for each in positive],
+            np.asarray([[by_name[parts[each][1]], by_name[parts[each][2]]] for each in positive], np.int64),
+            np.log(np.asarray([sizes[each] for each in positive], np.float64)).astype(np.float32),
         )
-
-    def _weights(self, fixed: Collection[fx.Node]) -> Mapping[fx.Node, torch.Tensor]:
-        """Values of the nodes that are the same in every call."""
-        found: dict[fx.Node, torch.Tensor] = {}
-
-        class Kept(fx.Interpreter):
-            def run_node(self, n: fx.Node) -> Any:
-                result = super().run_node(n)
-                if n in fixed and isinstance(result, torch.Tensor) and result.is_floating_point():
-                    found[n] = result.detach()
-                return result
-
-        with torch.no_grad(), without_dispatch_modes():
-            Kept(self._module).run(*self._inputs)
-        return found
 
 
 def sensitivities_of(parts: list[Part], logs: np.ndarray[Any, Any]) -> Sensitivities:
@@ -177,6 +160,10 @@ def timed(function: Callable[[], _Made]) -> tuple[_Made, float]:
     start = time.process_time()
     made = function()
     return made, time.process_time() - start
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _finite(rows: list[list[float]]) -> np.ndarray[Any, Any]:

@@ -42,7 +42,7 @@ class MixedRun:
         graph, self._calls = module.graph, frozenset(calls)
         self._fixed = static_nodes(graph, static)
         kept = set(self._fixed) | {node for node in graph.nodes if node.op in ("placeholder", "get_attr")}
-        self._values = _Kept(module, kept).values_of(inputs)
+        self._values = values_of(module, inputs, kept)
         self._steps = [node for node in graph.nodes if node.op == "call_function" and node not in kept]
         self._output = graph.output_node().args[0]
         self._weights: dict[tuple[fx.Node, fx.Node | None, bool], torch.Tensor] = {}
@@ -88,15 +88,11 @@ def _as(value: Any, dtype: torch.dtype) -> Any:
     return value.to(dtype) if is_number else value
 
 
-class _Kept(fx.Interpreter):
-    """Evaluates some nodes of a graph."""
-
-    def __init__(self, module: fx.GraphModule, nodes: Collection[fx.Node]) -> None:
-        super().__init__(module, garbage_collect_values=False)
-        self._nodes = nodes
-
-    def values_of(self, inputs: Sequence[Any]) -> dict[fx.Node, Any]:
-        """The values of the nodes, by node."""
-        with torch.no_grad(), without_dispatch_modes():
-            self.run(*inputs)
-        return {node: value for node, value in self.env.items() if node in self._nodes}
+def values_of(
+    module: fx.GraphModule, inputs: Sequence[Any], nodes: Collection[fx.Node]
+) -> dict[fx.Node, Any]:
+    """Run a graph; returns the values of some of its nodes, by node."""
+    interpreter = fx.Interpreter(module, garbage_collect_values=False)
+    with torch.no_grad(), without_dispatch_modes():
+        interpreter.run(*inputs)
+    return {node: value for node, value in interpreter.env.items() if node in nodes}

@@ -124,23 +124,18 @@ class Network(nn.Module):
         self.mean = MeanAggregation()
         self.last = nn.Sequential(nn.Linear(2 * width, width), nn.SiLU(), nn.Linear(width, len(_KINDS)))
 
-    def states(self, nodes: Tensor, edges: Tensor) -> Tensor:
-        """Take features [N, F] and edges [2, E], return states [N, W]."""
+    def forward(self, nodes: Tensor, edges: Tensor, places: Tensor, kinds: Tensor) -> Tensor:
+        """Take features [N, F], edges [2, E], places [P, 2] and kinds [P], return logarithms [P]."""
         state = self.first(nodes)
         for update in self.rounds:
             read = self.mean(state[edges[0]], edges[1], dim_size=len(state))
             reading = self.mean(state[edges[1]], edges[0], dim_size=len(state))
             state = state + update(torch.cat([state, read, reading], 1))
-        return state
-
-    def forward(self, nodes: Tensor, edges: Tensor, places: Tensor, kinds: Tensor) -> Tensor:
-        """Take features [N, F], edges [2, E], places [P, 2] and kinds [P], return logarithms [P]."""
-        pairs = self.states(nodes, edges)[places].flatten(1)
-        return self.last(pairs).gather(1, kinds[:, None])[:, 0]
+        return self.last(state[places].flatten(1)).gather(1, kinds[:, None])[:, 0]
 
 
 class Learned:
-    """A network, and how far it is off.
+    """A network that has learned.
 
     Args:
         tables: that it learns from.
@@ -181,94 +176,3 @@ class Learned:
         """The prior."""
         with torch.no_grad():
             return np.asarray(self._network(*self._inputs(table)), np.float64)
-
-    def states(self, table: Table) -> Array:
-        """States of the nodes [N, W], of unit variance."""
-        with torch.no_grad():
-            nodes, edges, *_ = self._inputs(table)
-            states = np.asarray(self._network.states(nodes, edges), np.float64)
-        return (states - states.mean(0)) / (states.std(0) + 1e-6)
-
-
-class Calls:
-    """The parts of a table by calls: what one forward with a single lowered call measures.
-
-    Args:
-        table: of a graph.
-    """
-
-    def __init__(self, table: Table) -> None:
-        self.names = sorted({name for _, _, name in table.parts})
-        at = {name: number for number, name in enumerate(self.names)}
-        self.of_part = np.asarray([at[name] for _, _, name in table.parts])
-        node_of = {name: place[1] for (_, _, name), place in zip(table.parts, table.places, strict=True)}
-        self.nodes = np.asarray([node_of[name] for name in self.names])
-
-    def totals(self, logs: Array) -> Array:
-        """Logarithm of the summed squared errors of each call."""
-        return np.log(np.bincount(self.of_part, np.exp(logs), len(self.names)) + 1e-300)
-
-
-class Posterior:
-    """A linear-Gaussian correction of a prior: calls of like states and like operators are off alike.
-
-    Args:
-        prior: a network.
-        tables: that it did not learn from; the shares of the covariance are those that make them most likely.
-    """
-
-    def __init__(self, prior: Learned, tables: Sequence[Table]) -> None:
-        self._prior = prior
-        shares = [(a, b, 1 - a - b) for a in (0.1, 0.3, 0.5, 0.7) for b in (0.05, 0.2, 0.4) if a + b < 0.95]
-        grid = [(*share, reach) for share in shares for reach in (0.5, 1.0, 2.0)]
-        known = [self._residuals(each) for each in tables]
-        self._variance = float(np.mean(np.concatenate([each[1] for each in known]) ** 2))
-        self._shares = max(grid, key=lambda share: sum(self._likelihood(share, *each) for each in known))
-
-    def _residuals(self, table: Table) -> tuple[Table, Array]:
-        calls = Calls(table)
-        off = calls.totals(table.logs) - calls.totals(self._prior(table))
-        return table, off - off.mean()
-
-    def _covariance(self, table: Table, shares: tuple[float, ...]) -> Array:
-        near, like, noise, reach = shares
-        calls = Calls(table)
-        states = self._prior.states(table)[calls.nodes]
-        squares = (states**2).sum(1)
-        distance = (squares[:, None] + squares - 2 * states @ states.T).clip(0) / states.shape[1]
-        names = np.asarray([table.operators[each] for each in calls.nodes])
-        same = (names[:, None] == names).astype(float)
-        return self._variance * (
-            near * np.exp(-distance / (2 * reach**2)) + like * same + noise * np.eye(len(names)) + 4.0
-        )  # the scale of the graph is not known: a constant with a large variance
-
-    def _likelihood(self, shares: tuple[float, ...], table: Table, off: Array) -> float:
-        covariance = self._covariance(table, shares)
-        chosen = np.random.default_rng(0).permutation(len(off))[:200]
-        covariance, off = covariance[np.ix_(chosen, chosen)], off[chosen]
-        _, log_determinant = np.linalg.slogdet(covariance)
-        return -0.5 * float(off @ np.linalg.solve(covariance, off) + log_determinant)
-
-    def corrected(self, table: Table, measure: Callable[[str], float], num_calls: int) -> Array:
-        """Return the prior after measuring some calls, each where the error is least certain.
-
-        Args:
-            table: of the graph.
-            measure: the squared error of the outputs with this call alone in bfloat16.
-            num_calls: that are measured.
-        """
-        calls, logs = Calls(table), self._prior(table)
-        logs = logs - logs.mean()
-        totals, covariance = calls.totals(logs), self._covariance(table, self._shares)
-        mean, variance = np.zeros(len(totals)), np.diag(covariance).copy()
-        chosen: list[int] = []
-        found: list[float] = []
-        for _ in range(min(num_calls, len(totals))):
-            order = np.argsort(-(totals + mean + 0.5 * np.log(variance.clip(1e-12))))
-            chosen.append(next(int(each) for each in order if int(each) not in chosen))
-            found.append(math.log(max(measure(calls.names[chosen[-1]]), 1e-20)) - totals[chosen[-1]])
-            known = covariance[np.ix_(chosen, chosen)]
-            gain = np.linalg.solve(known + 1e-6 * np.eye(len(chosen)), covariance[chosen]).T
-            mean = gain @ np.asarray(found)
-            variance = np.diag(covariance) - (gain * covariance[:, chosen]).sum(1)
-        return np.asarray(logs + mean[calls.of_part])
