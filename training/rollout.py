@@ -22,8 +22,6 @@ class Rollout:
         terminated: [T, B], bool: the episode is over, no further reward is possible.
         ended: [T, B], bool: terminated or truncated.
         active: [T, B], bool: the step was taken; False after the end of an episode.
-        group: index of the graph and start that the episodes share; they are compared with each other.
-        info: values for logging, [B] each.
     """
 
     states: list[Any]
@@ -34,8 +32,6 @@ class Rollout:
     terminated: Tensor
     ended: Tensor
     active: Tensor
-    group: int = 0
-    info: dict[str, Tensor] = dataclasses.field(default_factory=dict)
 
     @property
     def num_steps(self) -> int:
@@ -89,14 +85,8 @@ class RolloutBuilder:
         if not self._begins_anew:
             self.alive = self.alive & ~ended
 
-    def finish(self, last_values: Tensor, group: int = 0, info: dict[str, Tensor] | None = None) -> Rollout:
-        """Return the rollout.
-
-        Args:
-            last_values: [B], values of the states after the last step.
-            group: see `Rollout`.
-            info: see `Rollout`.
-        """
+    def finish(self, last_values: Tensor) -> Rollout:
+        """Return the rollout, given the values [B] of the states after the last step."""
         actions, log_probs, rewards, values, terminated, ended, active = (
             torch.stack(column) for column in zip(*self._rows, strict=True)
         )
@@ -109,6 +99,4 @@ class RolloutBuilder:
             terminated,
             ended,
             active,
-            group,
-            info or {},
         )

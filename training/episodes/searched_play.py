@@ -124,7 +124,7 @@ class _Play:
         shown: Sequence[tuple[int, int]],
         num_shown: int,
     ) -> None:
-        self._env, self._chooser, self._key = env, chooser, key
+        self._env, self._chooser = env, chooser
         self._shown, self._num_shown, self._number = shown, num_shown, 0
         count = num_shown + config.rollouts
         self._tree = TreeSearch(
@@ -144,7 +144,7 @@ class _Play:
             found.append(lowest)
         seen = self._chooser.translated(observe(self._env, self._tree.slots))
         last = self._chooser.controller(seen)[2]
-        made = self._builder.finish(self._chooser.controller.value.mean(last), self._key.group)
+        made = self._builder.finish(self._chooser.controller.value.mean(last))
         return SearchedRollout(
             **vars(made),
             policies=policies,

@@ -241,7 +241,7 @@ class DriverTask:
         # Terminal, without bootstrapping: the thesis's agent has this many steps and no more.
         following = torch.cat([values, torch.zeros_like(values[:1])])
         flags = {"terminated": ended, "ended": ended, "active": torch.ones_like(ended)}
-        return Rollout(list(states_seen), acted, log_probs, rewards, following, **flags, group=key.driver)
+        return Rollout(list(states_seen), acted, log_probs, rewards, following, **flags)
 
 
 class DriverPlayer:

@@ -89,13 +89,12 @@ def played(
     spent_ms = 1e3 * (time.process_time() - began)
     if first is None or rollout is None:
         raise ValueError("nothing can be done in the graph")
+    outcomes = envs[1].outcomes()
     steps = best_prefix(graph, cost, [*map(envs[1].steps, range(DRAWN)), envs[0].steps(0)])
     told = {
-        "likeliest": 1.0 - float(first.info["best"]),
-        "gains": [1.0 - each for each in rollout.info["best"].tolist()],
+        "gains": (1.0 - outcomes[:, OUTCOMES["best_us"]] / outcomes[:, OUTCOMES["initial_us"]]).tolist(),
         "best": gain_of(graph, cost, steps),
         "steps": steps,
-        "lengths": [int(each) for each in rollout.info["lengths"].tolist()],
         "step_ms": spent_ms / max(1, rollout.num_steps),
     }
     return told, rollout
