@@ -7,7 +7,7 @@ The core numbers values; here they have names: inputs have those of their world;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
@@ -47,7 +47,6 @@ class OpLine:
     """`outs = op(ins)` with the attributes of the instance; shapes by position."""
 
     op: str
-    letter: str
     ins: tuple[str, ...]
     outs: tuple[str, ...]
     attrs: Mapping[str, Any]
@@ -116,7 +115,6 @@ class Side:
             lines.append(
                 OpLine(
                     op=node["op"],
-                    letter=letter["name"],
                     ins=tuple(names[value] for value in op[1 : 1 + letter["arity"]]),
                     outs=tuple(names[base + 2 * i + k] for k in range(letter["num_outputs"])),
                     attrs=node["attrs"],
@@ -137,7 +135,6 @@ class Pair:
 
     before: Side
     after: Side
-    origin: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
     def from_core(cls, world: str, found: Mapping[str, Any]) -> Pair:
@@ -147,11 +144,11 @@ class Pair:
             ops = tuple((op[0], op[1], op[2]) for op in found[name])
             return Side(world, ops, tuple(found[f"{name}_outputs"]))
 
-        return cls(side("left"), side("right"), found)
+        return cls(side("left"), side("right"))
 
     def reversed(self) -> Pair:
         """The opposite direction."""
-        return Pair(self.after, self.before, self.origin)
+        return Pair(self.after, self.before)
 
     def in_order(self) -> Pair:
         """The pair with its inputs named in the order in which the graph before reads them."""
@@ -168,7 +165,7 @@ class Pair:
             ops = tuple((op[0], names.get(op[1], op[1]), names.get(op[2], op[2])) for op in side.ops)
             return Side(side.world, ops, tuple(names.get(value, value) for value in side.outputs))
 
-        return Pair(renamed(self.before), renamed(self.after), self.origin)
+        return Pair(renamed(self.before), renamed(self.after))
 
     @property
     def size(self) -> int:
