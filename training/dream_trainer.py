@@ -7,6 +7,7 @@ imagined ones. The encoder is trained first, on random play, and then frozen. Im
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torchrlopt.agent.observation import Schema
 from training.collectors.collector import Collector
 from training.collectors.worker import state_of
-from training.episodes.latent_task import POLICY, RANDOM, WATCHED, LatentEpisodes, LatentTask, latent_config
+from training.episodes.latent_task import POLICY, RANDOM, WATCHED, LatentEpisodes, LatentPlayer, latent_config
 from training.episodes.play import Key
 from training.learning import ppo
 from training.learning.encoder_training import train_encoder
@@ -92,7 +93,7 @@ class DreamTrainer(Trainer):
         self.model_optimiser = torch.optim.Adam(self.model.parameters(), MODEL_LEARNING_RATE)
         self.optimiser = torch.optim.Adam(self.policy.parameters(), config.learning_rate)
         self.replay = Replay()
-        task = LatentTask(config, self.prices, sizes, self.graph_text)
+        task = functools.partial(LatentPlayer, config, self.prices, sizes, self.graph_text)
         self.collector = Collector(task, config.workers)
 
     def parts(self) -> dict[str, Any]:

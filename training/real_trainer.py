@@ -6,6 +6,7 @@ as if it had not been interrupted.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +15,9 @@ import torch
 
 from torchrlopt.substitutions import load_library
 from training.collectors.collector import Collector
+from training.collectors.worker import state_of
 from training.config import Config
-from training.episodes.candidate_task import CandidateTask, controller_config, state_of
+from training.episodes.candidate_task import CandidatePlayer, controller_config
 from training.episodes.play import Key
 from training.learning import distil, gumbel, ppo
 from training.learning.pyg import with_meta_layers
@@ -44,7 +46,7 @@ class RealTrainer(Trainer):
         config = self.config
         self.controller: CandidateController = new_networks(config)
         self.optimiser = torch.optim.Adam(self.controller.parameters(), config.learning_rate)
-        task = CandidateTask(config, self.prices, self.graph_text)
+        task = functools.partial(CandidatePlayer, config, self.prices, self.graph_text)
         self.collector = Collector(task, config.workers)
 
     def parts(self) -> dict[str, Any]:

@@ -130,12 +130,12 @@ class Trainer(abc.ABC):
         if claim(self.folder, resume):
             state: dict[str, Any] = torch.load(self.folder / STATE, weights_only=True)
             self.config.check_same_run(Config.from_json(state["config"]))
-            self._check_same_rewards(state.get("rewards", {}))
+            self._check_same_rewards(state["rewards"])
             for name, part in self.parts().items():
                 part.load_state_dict(state["parts"][name])
             self.update, self.real_steps, self.imagined_steps = state["counters"]
             self.seconds = float(state["seconds"])
-            self.cpu_seconds = float(state.get("cpu_seconds", 0.0))
+            self.cpu_seconds = float(state["cpu_seconds"])
         else:
             (self.folder / LOG).unlink(missing_ok=True)  # of a run that was killed before its first save
         write_whole(self.folder / "config.json", self.config.to_json().encode())
@@ -147,10 +147,8 @@ class Trainer(abc.ABC):
         return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
 
     def _check_same_rewards(self, stored: Mapping[str, str]) -> None:
-        """Refuse to resume with other rewards; warn about runs of earlier versions, which recorded none."""
-        if not stored:
-            logger.warning("%s has not noted by which prices it was begun; it goes on by these", self.folder)
-        changed = [name for name, digest in self._rewards.items() if stored.get(name, digest) != digest]
+        """Refuse to resume with other rewards."""
+        changed = [name for name, digest in self._rewards.items() if stored[name] != digest]
         if changed:
             raise OptionsError(
                 f"the run was begun with another {' and another '.join(changed)}",

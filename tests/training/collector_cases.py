@@ -32,7 +32,7 @@ class Numbers:
     death: Path | None = None
     always: bool = False
 
-    def player(self) -> NumbersPlayer:
+    def __call__(self) -> NumbersPlayer:
         return NumbersPlayer(self)
 
 
@@ -65,7 +65,7 @@ class NoPlayer:
 
     is_killed: bool
 
-    def player(self) -> NumbersPlayer:
+    def __call__(self) -> NumbersPlayer:
         if not self.is_killed:
             raise OfTaskError("no player")
         return KilledPlayer(Numbers())
@@ -82,6 +82,6 @@ STATE = bytes(range(40))
 
 def expected() -> str:
     """The hash of what the keys give in one process."""
-    player = Numbers().player()
+    player = Numbers()()
     player.load(STATE)
     return data_hash([player.play(key) for key in KEYS])

@@ -24,12 +24,11 @@ from torchrlopt.env.reward import ILLEGAL, REWARDS
 from torchrlopt.errors import OptionsError
 from training import checkpoints
 from training import random_keys as keys
-from training.collectors import worker
 from training.collectors.data_hash import data_hash
+from training.collectors.worker import state_of
 from training.config import CHOICES, Config
 from training.dream_trainer import DreamTrainer
 from training.episodes import latent_task
-from training.episodes.candidate_task import state_of
 from training.episodes.play import Key
 from training.graphs import curriculum as graphs
 from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
@@ -222,7 +221,7 @@ def test_data_of_a_world_model_do_not_depend_on_who_plays_them(tmp_path: Path) -
         config = Config.of_row("wm", groups=3, max_steps=3, workers=workers)
         trainer = DreamTrainer(config, tmp_path / str(workers))
         keys = [Key(0, 5, group, way=way) for way in latent_task.WAYS for group in range(3)]
-        hashes.append(collected(trainer, worker.state_of(trainer.controller), keys))
+        hashes.append(collected(trainer, state_of(trainer.controller), keys))
     assert hashes[0] == hashes[1]
 
 

@@ -138,7 +138,7 @@ def teaching(rollout: SearchedRollout) -> list[bool]:
     lessons = gumbel.lessons_of(rollout)
     found = []
     for b in range(rollout.returns.shape[0]):
-        own = {lesson.policy is not None for lesson, owner in zip(lessons, owners, strict=True) if owner == b}
+        own = {lesson.target is not None for lesson, owner in zip(lessons, owners, strict=True) if owner == b}
         assert len(own) == 1
         found.append(own.pop())
     return found
@@ -158,8 +158,8 @@ def test_what_is_shown_teaches_where_it_beats_the_search() -> None:
     better = rollout.rewards.clone()
     better[0, 0] += 1.0
     lessons = gumbel.lessons_of(dataclasses.replace(rollout, rewards=better))
-    assert lessons[0].policy is not None
-    assert sorted(lessons[0].policy.tolist())[-2:] == [0.0, 1.0], "one step, without doubt"
+    assert lessons[0].target is not None
+    assert sorted(lessons[0].target.tolist())[-2:] == [0.0, 1.0], "one step, without doubt"
     worse = rollout.rewards.clone()
     worse[0, 0] -= 1.0
     assert not teaching(dataclasses.replace(rollout, rewards=worse))[0]

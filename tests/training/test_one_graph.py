@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 
@@ -17,9 +18,10 @@ from torchrlopt.agent.networks.actions import LatentState
 from torchrlopt.errors import OptionsError
 from training import checkpoints
 from training.collectors.collector import Collector
+from training.collectors.worker import state_of
 from training.config import ROWS, Config
 from training.dream_trainer import DreamTrainer
-from training.episodes.candidate_task import CandidateTask, state_of
+from training.episodes.candidate_task import CandidatePlayer
 from training.episodes.latent_task import RANDOM
 from training.episodes.play import Key
 from training.graphs.curriculum import structure_hash
@@ -96,7 +98,7 @@ def test_a_run_without_updates_is_saved_all_the_same(file: str, tmp_path: Path) 
 def test_all_episodes_are_of_the_graph(tmp_path: Path) -> None:
     config = Config.of_row("mf", original_share=1.0, **SIZES)
     trainer = RealTrainer(config, tmp_path, graph=GRAPHS[1])
-    with Collector(CandidateTask(trainer.config, graph=GRAPHS[1].text())) as collector:
+    with Collector(functools.partial(CandidatePlayer, trainer.config, graph=GRAPHS[1].text())) as collector:
         first, second = collector.collect(
             state_of(trainer.controller), [Key(0, 0, group) for group in range(2)]
         )

@@ -182,9 +182,9 @@ def test_only_the_best_episode_is_imitated_and_only_up_to_its_last_gain() -> Non
             played, rewards=rewards, active=torch.ones_like(played.active), actions=played.actions
         )
     )
-    taught = [lesson for lesson in lessons if lesson.action >= 0]
+    taught = [lesson for lesson in lessons if lesson.target >= 0]
     count = int(played.states[2].episode(2).counts[0])
-    assert [lesson.action for lesson in taught] == [*played.actions[:2, 2].tolist(), count]
+    assert [lesson.target for lesson in taught] == [*played.actions[:2, 2].tolist(), count]
     assert [lesson.value for lesson in taught] == pytest.approx([0.3, 0.4, 0.0])
     assert played.active.sum() == rollout()[0].active.sum(), "the rollout is left as it was"
 
@@ -195,16 +195,16 @@ def test_equal_episodes_teach_no_action() -> None:
     same = dataclasses.replace(
         played, rewards=torch.zeros_like(played.rewards), active=torch.ones_like(played.active)
     )
-    assert all(lesson.action == -1 for lesson in distil.lessons_of(same))
+    assert all(lesson.target == -1 for lesson in distil.lessons_of(same))
     assert len(lessons) > 0
 
 
 def test_imitation_makes_the_best_episode_likelier() -> None:
     played, controller = rollout()
-    lessons = [lesson for lesson in distil.lessons_of(played) if lesson.action >= 0]
+    lessons = [lesson for lesson in distil.lessons_of(played) if lesson.target >= 0]
     assert lessons
     states = controller.collate([lesson.state for lesson in lessons])
-    actions = torch.tensor([lesson.action for lesson in lessons])
+    actions = torch.tensor([lesson.target for lesson in lessons])
     before = controller.evaluate(states, actions).log_prob.mean().item()
     optimiser = torch.optim.Adam(controller.parameters(), 1e-3)
     for seed in range(5):

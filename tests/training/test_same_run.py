@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.agent.agent_cases import COST, GRAPHS, LIBRARY, TWINS
 from torchrlopt import _C
@@ -22,7 +21,7 @@ from training.random_keys import Purpose, generator, gumbel
 from training.real_trainer import RealTrainer
 from training.samplers import SAMPLERS
 from training.train import add_arguments, config_of, trainer_of
-from training.trainer import STATE, log, read_log
+from training.trainer import log, read_log
 
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, warm_up=4)
 
@@ -35,17 +34,6 @@ def test_a_run_goes_on_by_the_rewards_that_it_began_with_only(tmp_path: Path) ->
         RealTrainer(SMALL, tmp_path, resume=True, prices=two, graph=GRAPHS[0])
     with pytest.raises(OptionsError, match="begun with another graph"):
         RealTrainer(SMALL, tmp_path, resume=True, prices=one, graph=GRAPHS[1])
-
-
-def test_a_run_that_has_not_noted_its_prices_goes_on_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    RealTrainer(SMALL, tmp_path).save()
-    state = torch.load(tmp_path / STATE, weights_only=True)
-    del state["rewards"]
-    torch.save(state, tmp_path / STATE)
-    RealTrainer(SMALL, tmp_path, resume=True)
-    assert "has not noted by which prices" in caplog.text
 
 
 def test_what_a_run_logged_before_it_was_ever_saved_is_not_of_the_next_one(tmp_path: Path) -> None:

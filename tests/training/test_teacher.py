@@ -12,8 +12,9 @@ from tests.core.test_search import HILL
 from tests.core.test_search import LIBRARY as HILLS
 from torchrlopt import _C
 from torchrlopt.substitutions import is_composite
+from training.collectors.worker import state_of
 from training.config import Config
-from training.episodes.candidate_task import CandidateTask, controller_config, library_of, state_of
+from training.episodes.candidate_task import CandidatePlayer, controller_config, library_of
 from training.episodes.play import CandidateChooser, Key, play_group, shown_steps
 from training.learning.distil import lessons_of
 from training.networks.candidate_controller import new_controller
@@ -57,8 +58,8 @@ def test_of_equal_episodes_the_shorter_one_teaches() -> None:
     rewards[0, 1] = 0.2  # one step
     active = torch.ones(steps, count, dtype=torch.bool)
     lessons = lessons_of(dataclasses.replace(rollout, rewards=rewards, active=active))
-    taught = [lesson for lesson in lessons if lesson.action >= 0]
-    assert taught[0].action == int(rollout.actions[0, 1])
+    taught = [lesson for lesson in lessons if lesson.target >= 0]
+    assert taught[0].target == int(rollout.actions[0, 1])
     assert taught[0].value == pytest.approx(0.2)
 
 
@@ -72,7 +73,7 @@ def test_groups_without_composites_speak_of_the_whole_library() -> None:
         == len(library_of(key, dataclasses.replace(config, primitives_share=0)))
     )
     controller = new_controller(LIBRARY, controller_config(config))
-    player = CandidateTask(config).player()
+    player = CandidatePlayer(config)
     player.load(state_of(controller))
     played = [player.play(Key(5, 0, group)) for group in range(4)]
     seen: set[str] = set()

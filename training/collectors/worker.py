@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,12 +29,8 @@ class Player(Protocol):
         ...
 
 
-class Task(Protocol):
-    """What workers do. Must be picklable, because it is sent to other processes."""
-
-    def player(self) -> Player:
-        """Create a player for one worker. Players of one process are never created or loaded concurrently."""
-        ...
+Task = Callable[[], Player]
+"""Creates the player of one worker. Must be picklable, because it is sent to other processes."""
 
 
 class Worker:
@@ -46,7 +42,7 @@ class Worker:
 
     def __init__(self, task: Task) -> None:
         torch.set_num_threads(1)
-        self._player = task.player()
+        self._player = task()
 
     def load(self, state: bytes) -> None:
         """See `Player`."""

@@ -1,4 +1,4 @@
-"""Collector task of the rows "wm" and "wm_plus": real episodes that a world model learns from."""
+"""Plays the rows "wm" and "wm_plus": real episodes that a world model learns from."""
 
 from __future__ import annotations
 
@@ -67,40 +67,21 @@ class Watcher:
         return math.log(max(1, int(Choices(seen, self._count, self.has_macros).legal.num_locations.sum())))
 
 
-@dataclasses.dataclass(frozen=True)
-class LatentTask:
-    """See `training.collectors.worker.Task`. Results are `LatentEpisodes`, or None if there are none.
+class LatentPlayer:
+    """See `training.collectors.worker.Player`. Results are `LatentEpisodes`, or None if there are none.
 
-    Attributes:
+    Args:
         config: everything that episodes depend on.
         prices: of the device.
         sizes: of the networks.
         graph: text of the graph to play on; None for the curriculum.
     """
 
-    config: Config
-    prices: Prices
-    sizes: LatentConfig
-    graph: str | None = None
-
-    def player(self) -> LatentPlayer:
-        """See `Task`."""
-        return LatentPlayer(self)
-
-
-class LatentPlayer:
-    """See `training.collectors.worker.Player`.
-
-    Args:
-        task: whose episodes it plays.
-    """
-
-    def __init__(self, task: LatentTask) -> None:
-        self._config = task.config
-        self._library = load_library()
-        self._cost = cost_of(task.prices)
-        self._graph = None if task.graph is None else _C.parse_graph(task.graph)
-        self._controller = LatentController(Schema.current(), task.sizes, self._library.names).eval()
+    def __init__(self, config: Config, prices: Prices, sizes: LatentConfig, graph: str | None = None) -> None:
+        self._config = config
+        self._library, self._cost = load_library(), cost_of(prices)
+        self._graph = None if graph is None else _C.parse_graph(graph)
+        self._controller = LatentController(Schema.current(), sizes, self._library.names).eval()
 
     def load(self, state: bytes) -> None:
         """Load all weights and buffers."""
@@ -108,12 +89,11 @@ class LatentPlayer:
 
     def play(self, key: Key) -> LatentEpisodes | None:
         """Play the group of a key."""
-        if key.way == WATCHED:
-            rollout = self._group(Watcher(len(self._library), self._controller.config.has_macros), key)
-            return None if rollout is None else LatentEpisodes(rollout, None)
-        chooser = self._controller.chooser(UniformPolicy() if key.way == RANDOM else None)
-        rollout = self._group(chooser, key)
-        return None if rollout is None else LatentEpisodes(rollout, sequences(chooser, rollout))
-
-    def _group(self, chooser: Any, key: Key) -> Rollout | None:
-        return play_group(chooser, self._library, self._cost, key, self._config, self._graph)
+        is_watched = key.way == WATCHED
+        chooser: Any = Watcher(len(self._library), self._controller.config.has_macros)
+        if not is_watched:
+            chooser = self._controller.chooser(UniformPolicy() if key.way == RANDOM else None)
+        rollout = play_group(chooser, self._library, self._cost, key, self._config, self._graph)
+        if rollout is None:
+            return None
+        return LatentEpisodes(rollout, None if is_watched else sequences(chooser, rollout))

@@ -7,14 +7,12 @@ to stop.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import torch
 
-from torchrlopt.agent.observation import Observation
 from training.config import Config
-from training.learning.lessons import lesson_batches
+from training.learning.lessons import Lesson, lesson_batches
 from training.learning.ppo import descend, mean_of
 from training.networks.candidate_controller import CandidateController
 from training.rollout import Rollout
@@ -23,23 +21,11 @@ MIN_GAIN = 1e-6
 STEP_PRICE = 1e-5  # tie-break: of two episodes with nearly the same gain, prefer the shorter one
 
 
-@dataclasses.dataclass(frozen=True)
-class Lesson:
-    """A state and its training targets.
+def lessons_of(rollout: Rollout) -> list[Lesson[int]]:
+    """Lessons from the episodes of one graph: values from all of them, actions from the best one only.
 
-    Attributes:
-        state: one episode.
-        action: to imitate, -1 for none.
-        value: remaining gain of the episode after this state, as a fraction of the first cost.
+    Targets are actions to imitate, -1 for none.
     """
-
-    state: Observation
-    action: int
-    value: float
-
-
-def lessons_of(rollout: Rollout) -> list[Lesson]:
-    """Lessons from the episodes of one graph: values from all of them, actions from the best one only."""
     steps, count = rollout.rewards.shape
     to_go = rollout.rewards.flip(0).cumsum(0).flip(0)
     lengths = (rollout.active & (to_go > MIN_GAIN)).sum(0)
@@ -78,7 +64,7 @@ def update(
     lessons = [lesson for rollout in rollouts for lesson in lessons_of(rollout)]
     logs = []
     for chosen, states, values in lesson_batches(controller, lessons, config, generator):
-        actions = torch.tensor([lesson.action for lesson in chosen])
+        actions = torch.tensor([lesson.target for lesson in chosen])
         is_taught = actions >= 0
         told = controller.evaluate(states, torch.where(is_taught, actions, states.counts))
         value_loss = controller.value.loss(told.value_logits, values).mean()

@@ -6,43 +6,25 @@ unless it gains more than every search of the same graph.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from torchrlopt.agent.observation import Observation
 from training.config import Config
 from training.episodes.searched_play import SearchedRollout
-from training.learning.lessons import lesson_batches
+from training.learning.lessons import Lesson, lesson_batches
 from training.learning.ppo import descend, mean_of
 from training.networks.candidate_controller import CandidateController, join_actions, split_actions
 
 TOLERANCE = 1e-6
 
 
-@dataclasses.dataclass(frozen=True)
-class Lesson:
-    """A state and its training targets.
+def lessons_of(rollout: SearchedRollout) -> list[Lesson[Tensor | None]]:
+    """Lessons from the episodes of one graph.
 
-    Attributes:
-        state: one episode.
-        policy: [A], over its candidates and stop; None for no policy target.
-        value: remaining gain that was found, as a share of the first cost.
+    Targets are policies [A] over the candidates of a state and stop; None for none.
     """
-
-    state: Observation
-    policy: Tensor | None
-    value: float
-
-    def target(self) -> Tensor:
-        """[A], the cross-entropy target; zeros for none."""
-        return torch.zeros(len(self.state.candidates) + 1) if self.policy is None else self.policy
-
-
-def lessons_of(rollout: SearchedRollout) -> list[Lesson]:
-    """Lessons from the episodes of one graph."""
     steps, count = rollout.rewards.shape
     ends = torch.minimum(rollout.best[1:], rollout.found)
     lowest = ends.flip(0).cummin(0).values.flip(0)
@@ -78,8 +60,13 @@ def update(
     logs = []
     for chosen, states, values in lesson_batches(controller, lessons, config, generator):
         log_probs, _, value_logits = controller(states)
-        wanted = join_actions([each.target() for each in chosen])
-        taught = sum(each.policy is not None for each in chosen)
+        wanted = join_actions(
+            [
+                torch.zeros(len(each.state.candidates) + 1) if each.target is None else each.target
+                for each in chosen
+            ]
+        )
+        taught = sum(each.target is not None for each in chosen)
         crossed = -(wanted * log_probs).sum() / max(1, taught)
         value_loss = controller.value.loss(value_logits, values).mean()
         loss = crossed + config.value_weight * value_loss

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,27 +14,30 @@ from training.config import Config
 from training.learning.ppo import minibatches
 from training.networks.candidate_controller import CandidateController
 
-
-class Taught(Protocol):
-    """A lesson; `value` is the remaining gain, as a share of the first cost."""
-
-    @property
-    def state(self) -> Observation:
-        """One episode."""
-        ...
-
-    @property
-    def value(self) -> float:
-        """Value of the state."""
-        ...
+Target = TypeVar("Target")
 
 
-Lesson = TypeVar("Lesson", bound=Taught)
+@dataclasses.dataclass(frozen=True)
+class Lesson(Generic[Target]):
+    """A state and its training targets.
+
+    Attributes:
+        state: one episode.
+        target: of the policy.
+        value: remaining gain after this state, as a share of the first cost.
+    """
+
+    state: Observation
+    target: Target
+    value: float
 
 
 def lesson_batches(
-    controller: CandidateController, lessons: Sequence[Lesson], config: Config, generator: torch.Generator
-) -> Iterator[tuple[list[Lesson], Observation, Tensor]]:
+    controller: CandidateController,
+    lessons: Sequence[Lesson[Target]],
+    config: Config,
+    generator: torch.Generator,
+) -> Iterator[tuple[list[Lesson[Target]], Observation, Tensor]]:
     """`epochs` passes over the lessons; yields lessons, their states as one batch, and their values [B]."""
     sizes = [len(lesson.state.ops) for lesson in lessons]
     for _ in range(config.epochs):

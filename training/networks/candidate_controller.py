@@ -254,7 +254,6 @@ def new_controller(
     library: _C.Library,
     config: ControllerConfig | None = None,
     seed: int = 0,
-    schema: Schema | None = None,
 ) -> CandidateController:
     """Create an untrained controller: the start of training and the control in comparisons.
 
@@ -262,11 +261,10 @@ def new_controller(
         library: the substitutions that it scores.
         config: sizes of the networks.
         seed: seed of the weights.
-        schema: the columns and operators that it knows; None for those of this core.
 
     The global generator of torch is not changed.
     """
-    schema = schema or Schema.current()
+    schema = Schema.current()
     with making_networks(seed):
         return CandidateController(schema, SubstitutionGraphs.of(library, schema), config)
 

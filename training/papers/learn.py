@@ -190,7 +190,7 @@ class DriverKey:
 
 @dataclasses.dataclass(frozen=True)
 class DriverTask:
-    """See `training.collectors.worker.Task`. Results are rollouts.
+    """The episodes that `DriverPlayer` plays. Results are rollouts.
 
     Attributes:
         function: a name in `FUNCTIONS`.
@@ -209,10 +209,6 @@ class DriverTask:
     def keys(self, seed: int, update: int) -> list[DriverKey]:
         """Keys of all drivers of an update."""
         return [DriverKey(seed, update, driver) for driver in range(self.drivers)]
-
-    def player(self) -> DriverPlayer:
-        """See `Task`."""
-        return DriverPlayer(self)
 
     @torch.no_grad()
     def play(self, policy: GaussianPolicy, key: DriverKey) -> Rollout:
@@ -328,7 +324,7 @@ def train(
     measured = {0: error_of(policy, task.function)}
     everything = hashlib.sha256()
     seconds = np.zeros(3)
-    with Collector(task, workers, share=None) as collector:
+    with Collector(functools.partial(DriverPlayer, task), workers, share=None) as collector:
         collector.collect(state_of(policy), task.keys(seed, 0))  # start the workers before timing
         for update in range(updates):
             rollouts = collector.collect(state_of(policy), task.keys(seed, update))
