@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,7 @@ from tests.agent.agent_cases import COST, LIBRARY, make_env
 from torchrlopt import _C
 from torchrlopt.agent import catalogue, checkpoint
 from torchrlopt.agent.networks.actions import no_noise
-from torchrlopt.agent.networks.encoder import GraphNetworkEncoder
-from torchrlopt.agent.observation import Schema, observe
+from torchrlopt.agent.observation import observe
 from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.env import OUTCOMES
 from torchrlopt.env.reward import ILLEGAL, REWARDS
@@ -33,7 +31,6 @@ from training.episodes.play import Key
 from training.graphs import curriculum as graphs
 from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLOCKS
 from training.graphs.samplers import draw_sample
-from training.learning.pyg import with_meta_layers
 from training.networks.candidate_controller import CandidateController
 from training.real_trainer import RealTrainer
 from training.samplers import SAMPLERS, Place
@@ -46,11 +43,6 @@ from training.train import add_arguments, config_of, trainer_of
 from training.trainer import STATE
 
 SMALL = Config(groups=2, rollouts=3, max_steps=3, width=16, rounds=2, epochs=1, warm_up=4)
-
-
-def collected(trainer: RealTrainer | DreamTrainer, state: bytes, keys: Sequence[Key]) -> str:
-    with trainer.collector as collector:
-        return data_hash(collector.collect(state, keys))
 
 
 def same_weights(one: RealTrainer, other: RealTrainer) -> bool:
@@ -145,13 +137,6 @@ def test_the_uncertain_graph_of_a_pool_is_taken() -> None:
     assert COST.total(sample.graph)["time_us"] == max(seen)
 
 
-def test_every_sampler_collects(tmp_path: Path) -> None:
-    config = dataclasses.replace(SMALL, sampler="heterogeneous", groups=3)
-    trainer = RealTrainer(config, tmp_path)
-    hashes = [collected(trainer, state_of(trainer.controller), trainer.keys()) for _ in range(2)]
-    assert hashes[0] == hashes[1]
-
-
 def outcomes(cost: float, traffic: float, best: float = 8.0, illegal: float = 0.0) -> np.ndarray:
     row = np.zeros((1, len(OUTCOMES)))
     values = {
@@ -205,23 +190,15 @@ def test_best_so_far_forgives_a_detour() -> None:
 
 
 @pytest.mark.nightly
-def test_data_of_real_episodes_do_not_depend_on_who_plays_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("row", CHOICES["row"])
+def test_data_do_not_depend_on_the_number_of_workers(row: str, tmp_path: Path) -> None:
+    keys = [Key(0, 5, group, way=way) for way in latent_task.WAYS for group in range(2)]
     hashes = []
     for workers in (1, 2):
-        config = dataclasses.replace(SMALL, workers=workers, groups=3)
-        trainer = RealTrainer(config, tmp_path / str(workers))
-        hashes.append(collected(trainer, state_of(trainer.controller), trainer.keys()))
-    assert hashes[0] == hashes[1]
-
-
-@pytest.mark.nightly
-def test_data_of_a_world_model_do_not_depend_on_who_plays_them(tmp_path: Path) -> None:
-    hashes = []
-    for workers in (1, 2):
-        config = Config.of_row("wm", groups=3, max_steps=3, workers=workers)
-        trainer = DreamTrainer(config, tmp_path / str(workers))
-        keys = [Key(0, 5, group, way=way) for way in latent_task.WAYS for group in range(3)]
-        hashes.append(collected(trainer, state_of(trainer.controller), keys))
+        config = dataclasses.replace(SMALL, row=row, workers=workers)
+        trainer = trainer_of(config, tmp_path / str(workers))
+        with trainer.collector as collector:
+            hashes.append(data_hash(collector.collect(state_of(trainer.controller), keys)))
     assert hashes[0] == hashes[1]
 
 
@@ -280,20 +257,6 @@ def test_scores_are_against_greedy_with_equal_expansions() -> None:
     mine, greedy = plans["agent"], plans["greedy"]
     assert all(a.cost_after_ms <= b.cost_after_ms for a, b in zip(mine, greedy, strict=True))
     assert 0 < scores["agent"].ratio < 1
-
-
-def test_pyg_and_plain_torch_have_the_same_keys_and_the_same_numbers() -> None:
-    torch.manual_seed(0)
-    schema = Schema.current()
-    plain = GraphNetworkEncoder(schema, 16, 2)
-    pyg = GraphNetworkEncoder(schema, 16, 2)
-    pyg.load_state_dict(plain.state_dict())
-    with_meta_layers(pyg)
-    assert {type(block).__name__ for block in pyg.blocks} == {"MetaLayer"}
-    assert list(plain.state_dict()) == list(pyg.state_dict())
-    states = observe(make_env(3))
-    for mine, its in zip(plain(states), pyg(states), strict=True):
-        assert torch.equal(mine, its)
 
 
 def test_the_graph_network_is_trained_by_pyg_and_runs_without_it(tmp_path: Path) -> None:

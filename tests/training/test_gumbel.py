@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,12 @@ from torchrlopt.env import OUTCOMES
 from torchrlopt.errors import OptionsError
 from torchrlopt.substitutions import load_library
 from training.config import Config
-from training.device.prices import typical_prices
 from training.episodes.play import CandidateChooser, Key
 from training.episodes.searched_play import SearchedRollout, play_searched
 from training.episodes.tree_search import Floats, Node, Searched, TreeSearch, sequential_halving, slots_for
 from training.graphs.sketch import Sketch
 from training.learning import gumbel
 from training.networks.candidate_controller import new_controller
-from training.real_trainer import RealTrainer
-from training.ship import ship
 
 LIBRARY, COST = load_library(), _C.CostModel()
 SIZES = {"rollouts": 2, "max_steps": 8, "simulations": 8, "considered": 4, "teacher_expansions": 50}
@@ -115,13 +111,6 @@ def test_what_is_played_is_what_the_core_says() -> None:
     assert torch.allclose(rollout.rewards, falls * rollout.active, atol=1e-7)
 
 
-def test_the_same_key_plays_the_same() -> None:
-    first, again, other = played(), played(), played(group=1)
-    assert torch.equal(first.actions, again.actions)
-    assert torch.equal(first.log_probs, again.log_probs)
-    assert first.actions.shape != other.actions.shape or not torch.equal(first.log_probs, other.log_probs)
-
-
 def test_values_are_of_the_best_that_was_found_later() -> None:
     rollout = played()
     lessons = iter(gumbel.lessons_of(rollout))
@@ -197,13 +186,6 @@ def test_what_the_row_cannot_do_is_refused(given: dict[str, Any], message: str) 
     with pytest.raises(OptionsError, match=message):
         Config.of_row("gumbel", **given)
     assert Config.of_row("plan", **given).row == "plan"
-
-
-def test_an_agent_that_no_searcher_follows_is_not_shipped(tmp_path: Path) -> None:
-    RealTrainer(CONFIG, tmp_path / "run", prices=typical_prices()).save()
-    with pytest.raises(OptionsError, match=r"no agents of this row.*gumbel"):
-        ship(tmp_path / "run", tmp_path / "out", 1, 1)
-    assert not (tmp_path / "out").exists()
 
 
 def test_blocks_are_drawn_as_graphs_are_read() -> None:

@@ -54,12 +54,6 @@ def test_what_was_measured_for_one_target_is_not_taken_for_another(tmp_path: Pat
         retrain(SMALL, tmp_path, Target("cpu"), resume=True, test_graphs=1)
 
 
-def test_nothing_is_trained_where_nothing_is_to_be_tested(tmp_path: Path) -> None:
-    with pytest.raises(OptionsError, match="compared on held-out graphs; expected: 1 or more; got: 0"):
-        retrain(SMALL, tmp_path / "run", Target("cpu"), test_graphs=0)
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.nightly
 def test_a_target_for_which_nothing_was_measured_does_not_hold_the_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no such model"):
@@ -113,17 +107,20 @@ def test_the_packages_agent_is_written_where_it_is_better(
     assert "this training found no better one" in (tmp_path / "CARD.md").read_text()
 
 
-@pytest.mark.parametrize("row", ["plan", "wm"])
-def test_a_row_that_is_no_agent_is_refused(row: str, tmp_path: Path) -> None:
-    with pytest.raises(OptionsError, match=f"only one kind.*training.train --row {row}"):
-        retrain(Config.of_row(row), tmp_path / "run", Target("cuda"), test_graphs=1)
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_run_on_one_graph_is_refused(tmp_path: Path) -> None:
-    config = dataclasses.replace(SMALL, graph="ensemble_mlp")
-    with pytest.raises(OptionsError, match=r"one graph.*got: graph=ensemble_mlp; .*training.train --graph"):
-        retrain(config, tmp_path / "run", Target("cuda"), test_graphs=1)
+@pytest.mark.parametrize(
+    ("config", "test_graphs", "message"),
+    [
+        (Config.of_row("plan"), 1, "only one kind.*training.train --row plan"),
+        (Config.of_row("wm"), 1, "only one kind.*training.train --row wm"),
+        (dataclasses.replace(SMALL, graph="ensemble_mlp"), 1, "got: graph=ensemble_mlp; .*train --graph"),
+        (SMALL, 0, "compared on held-out graphs; expected: 1 or more; got: 0"),
+    ],
+)
+def test_what_makes_no_agent_or_cannot_be_tested_is_refused(
+    config: Config, test_graphs: int, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionsError, match=message):
+        retrain(config, tmp_path / "run", Target("cuda"), test_graphs=test_graphs)
     assert not (tmp_path / "run").exists()
 
 
