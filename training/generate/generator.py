@@ -9,7 +9,6 @@ can resume.
 from __future__ import annotations
 
 import json
-import os
 import resource
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ from typing import Any
 
 from torchrlopt import _C, _tools
 from torchrlopt.errors import OptionsError, SubstitutionError
+from torchrlopt.storage.files import write_whole
 from training.generate import _enumerate
 from training.generate.generalise import NAME, generalisations
 from training.generate.pairs import Pair
@@ -103,10 +103,8 @@ class State:
 
     def save(self, path: Path) -> None:
         """Write the file atomically."""
-        partial = path.with_suffix(".partial")
         content = {**vars(self), "parameters": _plain(self.parameters)}
-        partial.write_text(json.dumps(content), encoding="utf-8")
-        os.replace(partial, path)
+        write_whole(path, json.dumps(content).encode())
 
     @classmethod
     def load(cls, path: Path, parameters: Parameters) -> State:
