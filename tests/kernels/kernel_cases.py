@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,8 +70,7 @@ def prepare(
     placeholders = [node.name for node in module.graph.nodes if node.op == "placeholder"]
     program = Program(module, [placeholders[position] for position in static], is_real)
     change(module.graph, static_nodes(module.graph, program.static))
-    names = [each.name for each in PASSES]
-    run_passes(program, PASSES[: names.index("split_weights") + 1])
+    run_passes(program, itertools.takewhile(lambda _: program.split is None, PASSES))
     split = program.parts
     gathered = with_sequences(split.main)
     targets = [str(node.target) for node in split.main.graph.nodes if node.op == "call_function"]

@@ -1,20 +1,13 @@
-"""The eager executor's passes over a lowered graph: a list of named passes with their preconditions.
-
-A pass needs some facts about the program, establishes some and may end others. `checked_order` rejects a list
-in which a fact is needed before it holds or after it has ended, so a misplaced pass fails when this module is
-imported, not when some model gives wrong results.
-"""
+"""The eager executor's passes over a lowered graph."""
 
 from __future__ import annotations
 
 import dataclasses
-import enum
 from collections.abc import Callable, Collection, Iterable
 
 import torch
 from torch import fx
 
-from torchrlopt.errors import LoweringError
 from torchrlopt.executors.cuda_graphs import is_on_cuda
 from torchrlopt.executors.eager.dispatch import use_builtins
 from torchrlopt.executors.eager.finiteness import finite_nodes, guard_of, weights_sum
@@ -46,29 +39,6 @@ from torchrlopt.executors.weights.static_part import static_nodes
 from torchrlopt.executors.weights.widening import compute_in_float64
 
 
-class Fact(enum.Flag):
-    """What may hold for a program between two passes; sets of facts are unions."""
-
-    VALUES = enum.auto()  # placeholders and calls carry in meta['val'] the tensor of the original program
-    OVERLOADS = enum.auto()  # calls name ATen overloads
-    FUNCTIONAL = enum.auto()  # calls that passes put in write only into room made for them
-    WHOLE = enum.auto()  # expressions over weights stand in the graph that runs at every call
-    PLAIN_WEIGHTS = enum.auto()  # no weight is packed
-    FLAT = enum.auto()  # convolutions of one pixel are products
-    IMAGES = enum.auto()  # 1-D convolutions are 2-D ones, of images with a height of one
-    NO_COPIES = enum.auto()  # copies that change nothing are gone
-    CONVERTED_ONCE = enum.auto()  # no two calls convert the same value to the same dtype
-    FINITE = enum.auto()  # it is known which values are finite as long as the inputs are
-    PACKED_LINEARS = enum.auto()  # products with a weight are packed where that pays
-    PACKED_CONVOLUTIONS = enum.auto()  # convolutions with a weight are packed where that pays
-    STRIDES = enum.auto()  # outputs, and calls that depend on strides, see those of the original program
-    ALL_READ = enum.auto()  # no call is left whose result nobody reads
-    GUARDED = enum.auto()  # it is known which values have to be finite for the kernels that were chosen
-    APART = enum.auto()  # the prologue and the part that runs at every call are graphs of their own
-    HIDDEN = enum.auto()  # calls that the user excludes are hidden
-    PLACED = enum.auto()  # it is known on which device the graph runs
-
-
 @dataclasses.dataclass
 class Program:
     """A lowered graph on its way through the passes.
@@ -81,12 +51,10 @@ class Program:
         finite: the values that are finite as long as the inputs and the weights are.
         convolutions: the packed convolutions.
         channels_last: the values found to be in channels_last, after packed convolutions.
-        needs_finite: names of the inputs that must be finite, and the sum that is finite if all weights are;
-            None if every kernel is correct for every operand.
         split: prologue and main part.
         gathered: the main part with our kernels grouped into sequences; None if there are none to group.
         guard: checks whether the main part is correct for given arguments; None if it always is.
-        is_on_cuda: whether an argument of the main part is on a CUDA device; None if not determined yet.
+        is_on_cuda: whether an argument of the main part is on a CUDA device; known after all passes.
         origins: maps each node of the main part to the names of the ONNX nodes it implements.
     """
 
@@ -97,17 +65,21 @@ class Program:
     finite: frozenset[fx.Node] = frozenset()
     convolutions: list[fx.Node] = dataclasses.field(default_factory=list)
     channels_last: frozenset[fx.Node] = frozenset()
-    needs_finite: tuple[frozenset[str], fx.Node | None] | None = None
     split: Split | None = None
     gathered: fx.GraphModule | None = None
     guard: Guard | None = None
-    is_on_cuda: bool | None = None
+    is_on_cuda: bool = False
     origins: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def graph(self) -> fx.Graph:
         """The graph that runs in every call, with one call per kernel."""
         return self.module.graph if self.split is None else self.split.main.graph
+
+    @property
+    def fixed(self) -> Collection[fx.Node]:
+        """The nodes of `graph` that are the same in every call."""
+        return static_nodes(self.graph, self.static)
 
     @property
     def parts(self) -> Split:
@@ -121,66 +93,11 @@ class Program:
         return (self.parts.main,) if self.gathered is None else (self.parts.main, self.gathered)
 
 
-_NO_FACTS = Fact(0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Pass:
-    """One pass.
-
-    Attributes:
-        run: does it, in place.
-        needs: facts that must hold before.
-        gives: facts that hold afterwards.
-        ends: facts that no longer hold afterwards.
-        selects: whether it puts kernels in place of PyTorch's calls; its facts hold if it is left out, too.
-    """
-
-    run: Callable[[Program], None]
-    needs: Fact
-    gives: Fact = _NO_FACTS
-    ends: Fact = _NO_FACTS
-    selects: bool = False
-
-    @property
-    def name(self) -> str:
-        """What it does."""
-        return self.run.__name__.removeprefix("_")
-
-
-LOWERED = Fact.VALUES | Fact.OVERLOADS | Fact.FUNCTIONAL | Fact.WHOLE | Fact.PLAIN_WEIGHTS | Fact.STRIDES
-"""The facts that hold for a freshly lowered graph."""
-
-
-def checked_order(passes: Iterable[Pass], facts: Fact = LOWERED) -> tuple[Pass, ...]:
-    """Return the passes if they can run in this order.
-
-    Args:
-        passes: in order.
-        facts: what holds before the first pass.
-
-    Raises:
-        LoweringError: a pass needs a fact that does not hold at its position.
-    """
-    given = tuple(passes)
-    for each in given:
-        missing = each.needs & ~facts
-        if missing:
-            raise LoweringError(
-                "a pass of the eager executor is out of order",
-                where=each.name,
-                expected=str(missing.name),
-                got=", ".join(one.name for one in given),
-            )
-        facts = (facts | each.gives) & ~each.ends
-    return given
-
-
-def run_passes(program: Program, passes: Iterable[Pass]) -> None:
+def run_passes(program: Program, passes: Iterable[Callable[[Program], None]]) -> None:
     """Run the passes in order on a program, in place; without those that select kernels if it is plain."""
-    for each in passes:
-        if not (each.selects and program.is_plain):
-            each.run(program)
+    for run in passes:
+        if not (program.is_plain and run in _SELECT_KERNELS):
+            run(program)
 
 
 # ---- the passes
@@ -195,15 +112,13 @@ def _show_excluded(program: Program) -> None:
         show(main.graph)
 
 
-def _widen_half(program: Program) -> None:
-    """Compute in float32 what is slow in float16, if rounding may differ."""
+def _widen(program: Program) -> None:
+    """Compute in float32 what is slow in float16, and expressions over weights in float64.
+
+    Only if rounding may differ.
+    """
     if program.is_real:
         compute_half_in_float32(program.module, program.static)
-
-
-def _widen_weights(program: Program) -> None:
-    """Compute expressions over weights in float64, if rounding may differ."""
-    if program.is_real:
         compute_in_float64(program.module, program.static)
 
 
@@ -228,24 +143,23 @@ def _flatten_single_pixels(program: Program) -> None:
 
 
 def _convolve_rows_as_images(program: Program) -> None:
-    graph = program.graph
-    if _has_values(graph):
-        convolve_rows_as_images(graph, static_nodes(graph, program.static))
+    if _has_values(program.graph):
+        convolve_rows_as_images(program.graph, program.fixed)
 
 
 def _find_finite(program: Program) -> None:
     """Find the values after which kernels for finite operands may be used, if rounding may differ."""
     if program.is_real:
-        program.finite = finite_nodes(program.graph, static_nodes(program.graph, program.static))
+        program.finite = finite_nodes(program.graph, program.fixed)
 
 
 def _pack_linears(program: Program) -> None:
     graph = program.graph
     if program.is_real:
-        select_quantised(graph, static_nodes(graph, program.static), product_at)
-    select_linears(graph, static_nodes(graph, program.static), program.finite, program.is_real)
-    align_products(graph, static_nodes(graph, program.static))
-    select_cublas_linears(graph, static_nodes(graph, program.static))
+        select_quantised(graph, program.fixed, product_at)
+    select_linears(graph, program.fixed, program.finite, program.is_real)
+    align_products(graph, program.fixed)
+    select_cublas_linears(graph, program.fixed)
 
 
 def _use_attention(program: Program) -> None:
@@ -253,14 +167,14 @@ def _use_attention(program: Program) -> None:
 
 
 def _pack_recurrent(program: Program) -> None:
-    select_recurrent(program.graph, static_nodes(program.graph, program.static))
+    select_recurrent(program.graph, program.fixed)
 
 
 def _pack_convolutions(program: Program) -> None:
     """Pack convolutions, but only if the strides to restore afterwards are known."""
     graph = program.graph
     if _has_values(graph):
-        static = static_nodes(graph, program.static)
+        static = program.fixed
         if program.is_real:
             program.convolutions = select_quantised(graph, static, convolution_at)
         program.convolutions += select_convolutions(graph, static, program.finite, program.is_real)
@@ -287,7 +201,7 @@ def _restore_strides(program: Program) -> None:
 def _use_pixel_kernels(program: Program) -> None:
     graph = program.graph
     if program.channels_last:
-        static = static_nodes(graph, program.static)
+        static = program.fixed
         select_pixel_kernels(graph, static, program.channels_last)
         select_image_kernels(graph, static, program.channels_last, program.is_real)
 
@@ -297,28 +211,24 @@ def _remove_unread(program: Program) -> None:
     program.graph.lint()
 
 
-def _note_what_must_be_finite(program: Program) -> None:
-    """Record the inputs that the chosen kernels need to be finite, and sum the weights."""
+def _split_weights(program: Program) -> None:
+    """Split off the expressions over weights, including the packing of weights.
+
+    If kernels need finite operands, the last result of the prologue is the sum of all weights.
+    """
     graph = program.graph
     guarded = fused_if_finite(graph)
-    if not guarded:
-        return
     needed = ancestors(guarded)
-    inputs = {
+    watched = {
         str(node.target)
         for node in graph.find_nodes(op="placeholder")
         if node in needed and node.name not in program.static
     }
-    program.needs_finite = frozenset(inputs), weights_sum(graph, static_nodes(graph, program.static))
-
-
-def _split_weights(program: Program) -> None:
-    """Split off the expressions over weights, including the packing of weights and their sum."""
-    watched, total = program.needs_finite or (frozenset(), None)
+    total = weights_sum(graph, program.fixed) if guarded else None
     program.split = split_prologue(program.module, program.static, () if total is None else (total,))
     if program.is_real:  # otherwise no weights were folded
         refuse_overflows(program.split.prologue)
-    if program.needs_finite is not None:
+    if guarded:
         program.guard = guard_of(program.split, watched, total)
 
 
@@ -331,10 +241,6 @@ def _reuse_memory(program: Program) -> None:
         reuse_memory(main)
 
 
-def _find_device(program: Program) -> None:
-    program.is_on_cuda = any(map(is_on_cuda, program.graph.find_nodes(op="placeholder")))
-
-
 def _use_builtins(program: Program) -> None:
     for main in program.mains:
         use_builtins(main)
@@ -342,102 +248,54 @@ def _use_builtins(program: Program) -> None:
 
 def _forget_values(program: Program) -> None:
     """Drop node metadata: the fake values keep everything from tracing alive."""
+    program.is_on_cuda = any(map(is_on_cuda, program.graph.find_nodes(op="placeholder")))
     program.origins = {node.name: node.meta.get(ORIGIN, ()) for node in program.graph.nodes}
     for part in (*program.mains, program.parts.prologue):
         for node in part.graph.nodes:
             node.meta = {}
 
 
-_GRAPH = Fact.VALUES | Fact.OVERLOADS | Fact.FUNCTIONAL | Fact.WHOLE
-"""The facts that every pass over the whole graph needs."""
-
-PASSES = checked_order(
-    (
-        # All passes up to `_show_excluded` leave alone what the user excludes.
-        Pass(_hide_excluded, _GRAPH, gives=Fact.HIDDEN),
-        Pass(_widen_half, Fact.HIDDEN | _GRAPH | Fact.PLAIN_WEIGHTS),
-        # A packed weight is opaque, so arithmetic over weights is widened first.
-        Pass(_widen_weights, _GRAPH | Fact.PLAIN_WEIGHTS),
-        # A copy between a product and its activation would prevent fusing the two.
-        Pass(_drop_copies, _GRAPH | Fact.PLAIN_WEIGHTS, gives=Fact.NO_COPIES),
-        # A kernel writes a conversion of its result where that has no other reader.
-        Pass(_merge_conversions, _GRAPH | Fact.PLAIN_WEIGHTS, gives=Fact.CONVERTED_ONCE),
-        # It creates products, whose results may be finite too.
-        Pass(
-            _flatten_single_pixels,
-            _GRAPH | Fact.PLAIN_WEIGHTS | Fact.STRIDES,
-            gives=Fact.FLAT,
-        ),
-        # It creates convolutions, whose results may be finite, too.
-        Pass(
-            _convolve_rows_as_images,
-            _GRAPH | Fact.PLAIN_WEIGHTS | Fact.STRIDES | Fact.FLAT,
-            gives=Fact.IMAGES,
-        ),
-        Pass(
-            _find_finite,
-            _GRAPH | Fact.PLAIN_WEIGHTS | Fact.NO_COPIES | Fact.FLAT | Fact.IMAGES,
-            gives=Fact.FINITE,
-        ),
-        # A packed linear reads and writes the original strides, so it is chosen before strides change.
-        Pass(
-            _pack_linears,
-            _GRAPH | Fact.NO_COPIES | Fact.FINITE | Fact.STRIDES,
-            gives=Fact.PACKED_LINEARS,
-            ends=Fact.PLAIN_WEIGHTS,
-            selects=True,
-        ),
-        Pass(_use_attention, _GRAPH | Fact.NO_COPIES | Fact.STRIDES, selects=True),
-        Pass(_pack_recurrent, _GRAPH | Fact.STRIDES, selects=True),
-        # A packed convolution writes channels_last whatever the original wrote.
-        Pass(
-            _pack_convolutions,
-            _GRAPH | Fact.NO_COPIES | Fact.FINITE | Fact.STRIDES,
-            gives=Fact.PACKED_CONVOLUTIONS,
-            ends=Fact.PLAIN_WEIGHTS | Fact.STRIDES,
-            selects=True,
-        ),
-        # Before layouts: then a concatenated image sees which kernel writes it.
-        Pass(
-            _absorb_conversions,
-            _GRAPH | Fact.CONVERTED_ONCE | Fact.PACKED_LINEARS | Fact.PACKED_CONVOLUTIONS,
-        ),
-        Pass(_restore_strides, _GRAPH | Fact.PACKED_CONVOLUTIONS, gives=Fact.STRIDES),
-        Pass(
-            _remove_unread,
-            _GRAPH | Fact.PACKED_LINEARS | Fact.PACKED_CONVOLUTIONS | Fact.STRIDES,
-            gives=Fact.ALL_READ,
-        ),
-        # A max pool is called differently if nobody reads its indices.
-        Pass(_use_pixel_kernels, _GRAPH | Fact.STRIDES | Fact.ALL_READ, selects=True),
-        # The sum added here has no readers until the split makes it a result of the prologue.
-        Pass(
-            _note_what_must_be_finite,
-            _GRAPH | Fact.PACKED_LINEARS | Fact.PACKED_CONVOLUTIONS | Fact.ALL_READ,
-            gives=Fact.GUARDED,
-        ),
-        Pass(
-            _split_weights,
-            _GRAPH | Fact.STRIDES | Fact.ALL_READ | Fact.GUARDED,
-            gives=Fact.APART,
-            ends=Fact.WHOLE,
-        ),
-        # Before memory is reused: a graph with in-place calls cannot be grouped into sequences.
-        Pass(
-            _gather_kernels,
-            Fact.VALUES | Fact.OVERLOADS | Fact.FUNCTIONAL | Fact.ALL_READ | Fact.APART,
-            selects=True,
-        ),
-        # Results of the prologue are kept for later calls and must not be overwritten.
-        Pass(
-            _reuse_memory,
-            Fact.VALUES | Fact.OVERLOADS | Fact.FUNCTIONAL | Fact.ALL_READ | Fact.APART,
-            ends=Fact.FUNCTIONAL,
-        ),
-        Pass(_find_device, Fact.VALUES | Fact.APART, gives=Fact.PLACED),
-        Pass(_show_excluded, Fact.HIDDEN | Fact.APART, ends=Fact.HIDDEN),
-        Pass(_use_builtins, Fact.VALUES | Fact.OVERLOADS | Fact.APART, ends=Fact.OVERLOADS),
-        Pass(_forget_values, Fact.VALUES | Fact.APART | Fact.PLACED, ends=Fact.VALUES),
-    )
+PASSES = (
+    # All passes up to `_show_excluded` leave alone what the user excludes.
+    _hide_excluded,
+    # A packed weight is opaque, so arithmetic over weights is widened, and weights are reshaped, first.
+    _widen,
+    # A copy between a product and its activation would prevent fusing the two.
+    _drop_copies,
+    # A kernel writes a conversion of its result where that has no other reader.
+    _merge_conversions,
+    # These two create products and convolutions, whose results may be finite, too.
+    _flatten_single_pixels,
+    _convolve_rows_as_images,
+    _find_finite,
+    # These read and write the original strides, so they are chosen before strides change.
+    _pack_linears,
+    _use_attention,
+    _pack_recurrent,
+    # A packed convolution writes channels_last whatever the original wrote.
+    _pack_convolutions,
+    # Before layouts: then a concatenated image sees which kernel writes it.
+    _absorb_conversions,
+    _restore_strides,
+    # A max pool is called differently if nobody reads its indices.
+    _remove_unread,
+    _use_pixel_kernels,
+    _split_weights,
+    # Before memory is reused: a graph with in-place calls cannot be grouped into sequences.
+    _gather_kernels,
+    # Results of the prologue are kept for later calls and must not be overwritten, so after the split.
+    _reuse_memory,
+    _show_excluded,
+    # No pass that matches overloads can follow.
+    _use_builtins,
+    _forget_values,
 )
 """The passes of the eager executor, in order."""
+
+_SELECT_KERNELS = frozenset(
+    {
+        _pack_linears, _use_attention, _pack_recurrent, _pack_convolutions, _use_pixel_kernels,
+        _gather_kernels,
+    }
+)  # fmt: skip
+"""Passes that put kernels in place of PyTorch's calls."""
