@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import fx
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.eager.inventory import name_of
+from torchrlopt.executors.eager.stamps import Stamped
 
 _LEAST, _MOST = 7, 41  # rounds
 
@@ -32,34 +31,6 @@ class Timed(NamedTuple):
     num_rounds: int
 
 
-class _Stopwatch(fx.Interpreter):
-    """Interprets a graph and times its calls.
-
-    Args:
-        module: the graph.
-        clock: in nanoseconds.
-
-    Attributes:
-        times_ns: of each call so far, by node.
-    """
-
-    def __init__(self, module: fx.GraphModule, clock: Callable[[], int]) -> None:
-        super().__init__(module)
-        self._clock = clock
-        self.times_ns: defaultdict[fx.Node, list[int]] = defaultdict(list)
-
-    def run_node(self, n: fx.Node) -> Any:
-        if n.op not in ("call_function", "call_method"):
-            return super().run_node(n)
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
-        call: Callable[..., Any] = n.target if callable(n.target) else getattr(args[0], str(n.target))
-        given = args if callable(n.target) else args[1:]
-        start = self._clock()
-        result = call(*given, **kwargs)
-        self.times_ns[n].append(self._clock() - start)
-        return result
-
-
 def profile(run: EagerCallable, inputs: Callable[[], Sequence[Any]], limit_ms: float) -> Timed:
     """Time the calls one by one, in alternation with the whole graph, which may group some into sequences.
 
@@ -75,31 +46,25 @@ def profile(run: EagerCallable, inputs: Callable[[], Sequence[Any]], limit_ms: f
         raise UnsupportedError("calls on CUDA overlap: a profiler of CUDA times them")
     # A single thread's processor time leaves out its waits for a processor; several wait for each other.
     clock = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
-    watch, begin = _Stopwatch(run.main, clock), time.perf_counter()
+    stamped, begin = Stamped(run, clock), time.perf_counter()
+    calls_ns: list[list[int]] = []
     wholes_ns: list[int] = []
     with torch.no_grad():
-        watch.run(*run.arguments(inputs()))  # warm-up
+        stamped(inputs())  # warm-up
         run(*inputs())
-        watch.times_ns.clear()
         while len(wholes_ns) < _LEAST or (
             len(wholes_ns) < _MOST and (time.perf_counter() - begin) * 1e3 < limit_ms
         ):
-            watch.run(*run.arguments(inputs()))
+            calls_ns.append(stamped(inputs())[0])
             args = inputs()
             start = clock()
             run(*args)
             wholes_ns.append(clock() - start)
     reading_ns = _lower_quartile([-(clock() - clock()) for _ in range(101)])
-    calls = [
-        (
-            name_of(node),
-            run.origins.get(node.name, ()),
-            max(0.0, _lower_quartile(times) - reading_ns) / 1e3,
-        )
-        for node, times in watch.times_ns.items()
-    ]
+    each_us = [max(0.0, _lower_quartile(times) - reading_ns) / 1e3 for times in zip(*calls_ns, strict=True)]
+    calls = list(zip(map(name_of, stamped.calls), stamped.origins, each_us, strict=True))
     return Timed(_lower_quartile(wholes_ns) / 1e6, calls, len(wholes_ns))
 
 
-def _lower_quartile(times_ns: list[int]) -> float:
+def _lower_quartile(times_ns: Sequence[int]) -> float:
     return statistics.quantiles(times_ns, n=4, method="inclusive")[0]

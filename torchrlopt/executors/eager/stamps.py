@@ -19,6 +19,7 @@ from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.generated_code import checked
 
+_CALLS = ("call_function", "call_method", "call_module")
 _REPEATS = 3  # back-to-back runs of a call, to time it with warm caches
 
 
@@ -30,6 +31,7 @@ class Stamped:
         clock: of the device that the graph runs on.
 
     Attributes:
+        calls: the timed calls.
         origins: for each timed call, the names of the ONNX nodes it implements; empty if it only moves data
             between the others.
         sources: for each timed call, positions of the timed calls whose results it reads.
@@ -44,12 +46,11 @@ class Stamped:
         self._lowered = lowered
         self._clock = clock
         main = lowered.main
-        self._calls = [n for n in main.graph.nodes if n.op in ("call_function", "call_method", "call_module")]
-        self.origins = [lowered.origins.get(node.name, ()) for node in self._calls]
-        position = {node: index for index, node in enumerate(self._calls)}
+        self.calls = [node for node in main.graph.nodes if node.op in _CALLS]
+        self.origins = [lowered.origins.get(node.name, ()) for node in self.calls]
+        position = {node: index for index, node in enumerate(self.calls)}
         self.sources = [
-            [position[source] for source in node.all_input_nodes if source in position]
-            for node in self._calls
+            [position[source] for source in node.all_input_nodes if source in position] for node in self.calls
         ]
         self._module = _with_clock(main, clock)
 
@@ -69,7 +70,9 @@ class Stamped:
 
     def warm(self, args: Sequence[Any]) -> list[int]:
         """Nanoseconds of each timed call, repeated back to back; results are not those of the graph."""
-        return _Repeating(self._lowered.main, self._clock).times(self._lowered.arguments(args))
+        repeating = _Repeating(self._lowered.main, self._clock)
+        repeating.run(*self._lowered.arguments(args))
+        return repeating.times_ns
 
 
 def _with_clock(main: fx.GraphModule, clock: Clock) -> fx.GraphModule:
@@ -78,7 +81,7 @@ def _with_clock(main: fx.GraphModule, clock: Clock) -> fx.GraphModule:
     copies: dict[fx.Node, fx.Node] = {}
     stamps: list[fx.Node] = []
     for node in main.graph.nodes:
-        is_call = node.op in ("call_function", "call_method", "call_module")
+        is_call = node.op in _CALLS
         if is_call and not stamps:
             stamps.append(graph.call_function(clock))
         if node.op == "output":
@@ -96,17 +99,11 @@ class _Repeating(fx.Interpreter):
     def __init__(self, module: fx.GraphModule, clock: Clock) -> None:
         super().__init__(module)
         self._clock = clock
-        self._times: list[int] = []
-
-    def times(self, args: Sequence[Any]) -> list[int]:
-        """Nanoseconds of the fastest repeat of each call."""
-        self._times = []
-        self.run(*args)
-        return self._times
+        self.times_ns: list[int] = []  # of the fastest repeat of each call
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node; calls are repeated."""
-        if n.op not in ("call_function", "call_method", "call_module"):
+        if n.op not in _CALLS:
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         run = getattr(self, n.op)
@@ -116,5 +113,5 @@ class _Repeating(fx.Interpreter):
             start = self._clock()
             result = run(n.target, args, kwargs)
             best = min(best, self._clock() - start)
-        self._times.append(best)
+        self.times_ns.append(best)
         return result
