@@ -33,10 +33,8 @@ class Guard:
     inputs: tuple[int, ...]
     weights: int | None
 
-    def allows(self, arguments: Sequence[Any]) -> bool:
-        """Whether the weights are finite; reads only the last argument."""
-        return self.weights is None or bool(arguments[-1])
-
     def holds(self, arguments: Sequence[Any]) -> bool:
         """Whether every value that the kernels depend on is finite."""
-        return self.allows(arguments) and are_finite([arguments[position] for position in self.inputs])
+        if self.weights is not None and not arguments[-1]:
+            return False
+        return are_finite([arguments[position] for position in self.inputs])

@@ -11,6 +11,7 @@ from torch import fx
 
 from torchrlopt.executors.eager.kernels import cudnn, indirect, packing, pixels, quantised
 from torchrlopt.executors.eager.kernels.cublas import linear_activation
+from torchrlopt.executors.eager.kernels.epilogues import ATTR
 from torchrlopt.executors.eager.kernels.library import direct_form
 from torchrlopt.executors.lowering.strides import reorder, restride
 from torchrlopt.ops.recurrent import CELLS
@@ -23,7 +24,7 @@ _PLAIN = {
     "_scaled_dot_product_flash_attention_for_cpu": "attention",
 }  # fmt: skip
 
-_WITHOUT_EPILOGUE: dict[Any, str] = {
+_KERNELS: dict[Any, str] = {
     cudnn.RELU: "convolution + relu",
     torch.cudnn_convolution_relu: "convolution + relu",
     cudnn.ADD_RELU: "convolution + sum + relu",
@@ -35,7 +36,15 @@ _WITHOUT_EPILOGUE: dict[Any, str] = {
     indirect.pool: "pool",
     indirect.shuffle: "channel shuffle",
     indirect.attention: "attention",
+    quantised.CONVOLUTION: "convolution of integers",
+    quantised.LINEAR: "linear of integers",
+    packing.LINEAR: "linear",
+    packing.CONVOLUTION: "convolution",
+    packing.CONVOLUTION_ADD: "convolution + sum",
+    packing.TRANSPOSED: "transposed convolution",
 }
+_ACTIVATIONS = {**ATTR, quantised.CONVOLUTION: -3, quantised.LINEAR: -3}
+"""Positions among the arguments of the names of activations."""
 
 
 @dataclass(frozen=True)
@@ -100,28 +109,17 @@ def _is_to_channels_last(node: fx.Node) -> bool:
 def _packed(node: fx.Node) -> str | None:
     """What a selected kernel computes; None for any other call."""
     target, args = direct_form(node)
-    if target in _WITHOUT_EPILOGUE:
-        return _WITHOUT_EPILOGUE[target]
     if target is linear_activation:
         return "linear + gelu" if args[3] else "linear + relu"
-    if target in (quantised.CONVOLUTION, quantised.LINEAR):
-        parts = ["convolution" if target is quantised.CONVOLUTION else "linear", args[-3]]
-        parts[0] += " of integers"
-    elif node.target == packing.LINEAR:
-        parts = ["linear", node.args[3]]
-    elif node.target == packing.CONVOLUTION:
-        parts = ["convolution", node.args[7]]
-    elif node.target == packing.CONVOLUTION_ADD:
-        parts = ["convolution", "sum", node.args[10]]
-    elif target is indirect.recurrent:
+    if target is indirect.recurrent:
         return tuple(CELLS)[args[4]]
+    if target in _KERNELS:
+        parts = [_KERNELS[target], args[_ACTIVATIONS[target]] if target in _ACTIVATIONS else ""]
     elif target is indirect.linear:
         parts = [f"linear{_way(node)}", indirect.activation_in(node)]
     elif target is indirect.convolve:
         has_sum = args[2] is not None
         parts = [f"convolution{_way(node)}", "sum" if has_sum else "", indirect.activation_in(node)]
-    elif node.target == packing.TRANSPOSED:
-        parts = ["transposed convolution", node.args[8]]
     else:
         return None
     return " + ".join(str(part) for part in parts if part not in (None, "none", ""))

@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
-from torchrlopt.executors.eager.kernels.selection import HALF, has_cuda_kernels, insert_after, replace, select
+from torchrlopt.executors.eager.kernels.selection import HALF, has_cuda_kernels, insert_after, replace
 from torchrlopt.executors.eager.kernels.sites import Product, joined, product_at, rows_of
 from torchrlopt.executors.lowering.fx_values import static_shape, tensor_of
 
@@ -36,22 +36,16 @@ _MIN_RESULTS, _MIN_FEATURES = 64 * 1_000, 8_192
 """Pad if either is reached: the total number of results, or the number of features per row."""
 
 
-def align_products(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx.Node]:
-    """Replace products by a padded product and a cut where that is faster, in place.
+def align_products(graph: fx.Graph, static: Collection[fx.Node]) -> None:
+    """Replace products by a padded product and a cut where that is faster; see `selection`.
 
-    Args:
-        graph: an ATen graph with `meta["val"]`.
-        static: the nodes that are the same in every call.
-
-    Returns:
-        The cuts; each is contiguous, as the original's result was.
+    Each cut is contiguous, as the original's result was.
     """
     made: dict[Any, fx.Node] = {}
-
-    def rewrite(site: Product) -> fx.Node:
-        return _rewrite(graph, site, static, made)
-
-    return select(graph, lambda node: product_at(node, static, _is_usable), _pays, rewrite)
+    for node in list(graph.nodes):
+        site = product_at(node, static, _is_usable)
+        if site is not None and _pays(site):
+            _rewrite(graph, site, static, made)
 
 
 def _is_usable(value: torch.Tensor | None) -> bool:
@@ -67,10 +61,7 @@ def _pays(site: Product) -> bool:
     return shape is None or num_features >= _MIN_FEATURES or math.prod(shape) >= _MIN_RESULTS
 
 
-def _rewrite(
-    graph: fx.Graph, site: Product, static: Collection[fx.Node], made: dict[Any, fx.Node]
-) -> fx.Node:
-    """Insert product and cut in place of the last fused node; returns the cut."""
+def _rewrite(graph: fx.Graph, site: Product, static: Collection[fx.Node], made: dict[Any, fx.Node]) -> None:
     rows = _extended(graph, rows_of(graph, site, static, made), made)
     result, bias = joined(graph, site)
     if bias is not None:
@@ -86,7 +77,6 @@ def _rewrite(
         cut.meta["val"] = product.meta["val"].narrow(-1, 0, num_features)
     call = replace(graph, site.first, result, aten.clone.default, (cut,))
     call.kwargs = {"memory_format": torch.contiguous_format}
-    return call
 
 
 def _extended(graph: fx.Graph, node: fx.Node, made: dict[Any, fx.Node]) -> fx.Node:

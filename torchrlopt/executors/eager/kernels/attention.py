@@ -20,11 +20,7 @@ _ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
 def select_attentions(graph: fx.Graph) -> None:
-    """Replace attention by our kernel where that is faster, in place.
-
-    Args:
-        graph: an ATen graph with `meta["val"]`.
-    """
+    """Replace attention by our kernel where that is faster; see `selection`."""
     for node in graph.find_nodes(op="call_function", target=_ATTENTION):
         results = _results(node)
         is_by_heads = _layout(results[0]) if results else None

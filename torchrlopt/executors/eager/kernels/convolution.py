@@ -20,7 +20,7 @@ from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
 from torchrlopt.executors.eager.kernels.epilogues import NONE, added_like, fused_activation
 from torchrlopt.executors.eager.kernels.operators import CONV
 from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
-from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
+from torchrlopt.executors.eager.kernels.selection import insert_after, replace
 from torchrlopt.executors.eager.kernels.sites import (
     REQUESTED,
     Convolution,
@@ -34,10 +34,10 @@ from torchrlopt.executors.lowering.fx_values import arguments, shape_key, static
 def select_convolutions(
     graph: fx.Graph, static: Collection[fx.Node], finite: Collection[fx.Node], is_real: bool
 ) -> list[fx.Node]:
-    """Replace convolutions by packed calls where that is faster, in place.
+    """Replace convolutions by packed calls where that is faster; see `selection`.
 
     Args:
-        graph: an ATen graph with `meta["val"]`.
+        graph: an ATen graph.
         static: the nodes that are the same in every call.
         finite: the nodes whose values may be assumed finite.
         is_real: whether rounding may differ, which allows methods other than plain sums.
@@ -47,26 +47,28 @@ def select_convolutions(
     """
     packed: dict[Any, fx.Node] = {}
     ours = PackedWeights(graph)
-    methods: dict[fx.Node, int | None] = {}
+    calls = []
+    for node in list(graph.nodes):
+        site = convolution_at(node, static, are_for_or_packed)
+        if site is None:
+            continue
+        if _is_ours(site, static):
+            wanted = _methods(site, static, is_real)
+            method = ours.first_that_fits(site.weight, site.bias, site.groups, wanted)
+            if method is not None:
+                calls.append(_rewrite_to_indirect(graph, site, ours, method, is_real))
+        elif packing.can_pack(tensor_of(node)) and _pays(site):
+            calls.append(_rewrite(graph, site, packed, finite))
+    return calls
 
-    def rewrite(site: Convolution) -> fx.Node:
-        method = methods.get(site.node)
-        if method is not None:
-            return _rewrite_to_indirect(graph, site, ours, method, is_real)
-        return _rewrite(graph, site, packed, finite)
 
-    def pays(site: Convolution) -> bool:
-        if not _is_ours(site, static):
-            return packing.can_pack(tensor_of(site.node)) and _pays(site)
-        method = _method(site)
-        # Sums of bfloat16 in the matrix unit are rounded once, like all others.
-        wanted = [method, indirect.SUMS] if is_real or method == indirect.BF16 else [indirect.SUMS]
-        if site.node.meta.get(REQUESTED) == indirect.INT8 and takes_int8(site, static):
-            wanted = [indirect.INT8, *wanted]
-        methods[site.node] = ours.first_that_fits(site.weight, site.bias, site.groups, wanted)
-        return methods[site.node] is not None
-
-    return select(graph, lambda node: convolution_at(node, static, are_for_or_packed), pays, rewrite)
+def _methods(site: Convolution, static: Collection[fx.Node], is_real: bool) -> list[int]:
+    """The methods of our kernel in order of preference."""
+    method = _method(site)
+    # Sums of bfloat16 in the matrix unit are rounded once, like all others.
+    wanted = [method, indirect.SUMS] if is_real or method == indirect.BF16 else [indirect.SUMS]
+    is_asked = site.node.meta.get(REQUESTED) == indirect.INT8 and takes_int8(site, static)
+    return [indirect.INT8, *wanted] if is_asked else wanted
 
 
 def _is_ours(site: Convolution, static: Collection[fx.Node]) -> bool:
@@ -140,15 +142,8 @@ def _rewrite_to_indirect(
     x, window = _window_of(site)
     weight = packed.node(site.weight, site.bias, site.groups, method)
     numbers = (site.groups, method, *indirect.arguments_of(epilogue))
-    args = (
-        x,
-        weight,
-        summand,
-        window.out_channels,
-        *window.arguments(),
-        *numbers,
-        *types_of(site.node, last),
-    )
+    sizes = (window.out_channels, *window.arguments())
+    args = (x, weight, summand, *sizes, *numbers, *types_of(site.node, last))
     return replace(graph, site.node, last, CONV, args)
 
 
@@ -173,15 +168,14 @@ def _method(site: Convolution) -> int:
 
 
 def _pays(site: Convolution) -> bool:
-    shape = static_shape(site.weight)
-    assert shape is not None
+    """Whether oneDNN's packed convolution is faster than ATen's."""
+    if site.output_padding is None:
+        return True
+    # With packed weights oneDNN takes 3 to 4 times as long if a stride does not divide the result: with
+    # AVX2, 64 channels, 3 x 3 / 2, 28 x 28 to 55 x 55 take 9.6 ms, in ATen 2.3; to 56 x 56 1.6 in both.
     result = static_shape(site.node)
-    if site.output_padding is not None:
-        # With packed weights oneDNN takes 3 to 4 times as long if a stride does not divide the result: with
-        # AVX2, 64 channels, 3 x 3 / 2, 28 x 28 to 55 x 55 take 9.6 ms, in ATen 2.3; to 56 x 56 1.6 in both.
-        is_whole = result is not None and not any(n % s for n, s in zip(result[2:], site.stride, strict=True))
-        return is_whole and max(site.stride) <= packing.MOST_TRANSPOSED_STRIDE
-    return packing.packed_convolution_pays(static_shape(site.x), static_shape(site.node), shape, site.groups)
+    is_whole = result is not None and not any(n % s for n, s in zip(result[2:], site.stride, strict=True))
+    return is_whole and max(site.stride) <= packing.MOST_TRANSPOSED_STRIDE
 
 
 def _rewrite(

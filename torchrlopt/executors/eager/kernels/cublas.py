@@ -14,8 +14,8 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels.library import composite
-from torchrlopt.executors.eager.kernels.selection import HALF, has_cuda_kernels, replace, select
-from torchrlopt.executors.eager.kernels.sites import Product, joined, product_at, rows_of
+from torchrlopt.executors.eager.kernels.selection import HALF, has_cuda_kernels, replace
+from torchrlopt.executors.eager.kernels.sites import joined, product_at, rows_of
 from torchrlopt.executors.lowering.fx_values import arguments, only_user
 
 aten = torch.ops.aten
@@ -45,36 +45,22 @@ LINEAR_ACTIVATION = composite(
 )
 
 
-def select_cublas_linears(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx.Node]:
-    """Replace CUDA products by `linear` or a fused call, in place.
-
-    Args:
-        graph: an ATen graph with `meta["val"]`.
-        static: the nodes that are the same in every call.
-
-    Returns:
-        The calls; each result is contiguous, as the original's was.
-    """
+def select_cublas_linears(graph: fx.Graph, static: Collection[fx.Node]) -> None:
+    """Replace CUDA products by `linear` or a fused call; see `selection`."""
     made: dict[Any, fx.Node] = {}
-
-    def rewrite(site: Product) -> fx.Node:
-        return _rewrite(graph, site, static, made)
-
-    return select(graph, lambda node: product_at(node, static, has_cuda_kernels), lambda site: True, rewrite)
-
-
-def _rewrite(
-    graph: fx.Graph, site: Product, static: Collection[fx.Node], made: dict[Any, fx.Node]
-) -> fx.Node:
-    """Insert the call in place of the last fused node; returns it."""
-    rows = rows_of(graph, site, static, made)
-    result, bias = joined(graph, site)
-    user = only_user(result)
-    is_fused = bias is not None and site.first.meta["val"].dtype in _FUSED
-    if is_fused and user is not None and _is_fusible(user):
-        args = (site.x, rows, bias, user.target is aten.gelu.default)
-        return replace(graph, site.first, user, LINEAR_ACTIVATION, args)
-    return replace(graph, site.first, result, aten.linear.default, (site.x, rows, bias))
+    for node in list(graph.nodes):
+        site = product_at(node, static, has_cuda_kernels)
+        if site is None:
+            continue
+        rows = rows_of(graph, site, static, made)
+        result, bias = joined(graph, site)
+        user = only_user(result)
+        is_fused = bias is not None and site.first.meta["val"].dtype in _FUSED
+        if is_fused and user is not None and _is_fusible(user):
+            args = (site.x, rows, bias, user.target is aten.gelu.default)
+            replace(graph, site.first, user, LINEAR_ACTIVATION, args)
+        else:
+            replace(graph, site.first, result, aten.linear.default, (site.x, rows, bias))
 
 
 def _is_fusible(node: fx.Node) -> bool:

@@ -28,24 +28,14 @@ from torch import fx
 
 from torchrlopt.executors.eager.kernels.epilogues import added_like
 from torchrlopt.executors.eager.kernels.library import composite
-from torchrlopt.executors.eager.kernels.selection import (
-    HALF,
-    has_cuda_kernels,
-    insert_after,
-    replace,
-    select,
-)
+from torchrlopt.executors.eager.kernels.selection import HALF, has_cuda_kernels, insert_after, replace
 from torchrlopt.executors.eager.kernels.sites import Convolution, convolution_at
 from torchrlopt.executors.lowering.fx_values import only_user, static_shape, tensor_of
 
 aten = torch.ops.aten
 
-CONVOLUTION = aten.convolution.default
 RELU = aten.cudnn_convolution_relu.default
 ADD_RELU = aten.cudnn_convolution_add_relu.default
-
-# In float32, cuBLAS computes in full precision and is slower; cuDNN by default does not.
-_PRODUCT_DTYPES = HALF
 
 
 def pixel_product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -69,19 +59,14 @@ PIXEL_PRODUCT = composite("pixel_product(Tensor x, Tensor weight, Tensor bias) -
 
 
 def select_cudnn_convolutions(graph: fx.Graph, static: Collection[fx.Node]) -> list[fx.Node]:
-    """Replace CUDA convolutions by channels_last calls, in place.
-
-    Args:
-        graph: an ATen graph with `meta["val"]`.
-        static: the nodes that are the same in every call.
+    """Replace CUDA convolutions by channels_last calls; see `selection`.
 
     Returns:
         The calls, each channels_last regardless of the original; the caller restores layouts.
     """
     made: dict[Any, fx.Node] = {}
-    return select(
-        graph, lambda node: _site(node, static), lambda site: True, lambda site: _rewrite(graph, site, made)
-    )
+    sites = (_site(node, static) for node in list(graph.nodes))  # lazily: the ones before it change it
+    return [_rewrite(graph, site, made) for site in sites if site is not None]
 
 
 def _site(node: fx.Node, static: Collection[fx.Node]) -> Convolution | None:
@@ -103,7 +88,7 @@ def _rewrite(graph: fx.Graph, site: Convolution, made: dict[Any, fx.Node]) -> fx
         return replace(graph, site.node, site.node, PIXEL_PRODUCT, (site.x, site.weight, site.bias))
     window = (site.stride, site.padding, site.dilation, False, [0, 0], site.groups)
     args = (site.x, _channels_last(graph, site, made), site.bias, *window)
-    return replace(graph, site.node, site.node, CONVOLUTION, args)
+    return replace(graph, site.node, site.node, aten.convolution.default, args)
 
 
 def _fused(graph: fx.Graph, site: Convolution, made: dict[Any, fx.Node]) -> fx.Node | None:
@@ -161,7 +146,7 @@ def hands_nan_on(
     settings: Any = torch.backends.cudnn  # its stub lacks `conv`
     flags = (bool(settings.benchmark), str(settings.conv.fp32_precision))
     try:
-        return _tried(x_shape, weight_shape, window, dtype, device, has_residual, flags)
+        return _tried(x_shape, weight_shape, window, has_residual, flags, dtype=dtype, device=device)
     except torch.OutOfMemoryError:
         return False
 
@@ -171,15 +156,13 @@ def _tried(
     x_shape: tuple[int, ...],
     weight_shape: tuple[int, ...],
     window: tuple[Any, ...],
-    dtype: torch.dtype,
-    device: torch.device,
     has_residual: bool,
     flags: tuple[bool, str],
+    **options: Any,
 ) -> bool:
     stride, padding, dilation, groups = window
     lists = (list(stride), list(padding), list(dilation), groups)
     with torch.inference_mode(False), torch.no_grad():
-        options: dict[str, Any] = {"dtype": dtype, "device": device}
         x = torch.ones(x_shape, **options).contiguous(memory_format=torch.channels_last)
         weight = torch.ones(weight_shape, **options).contiguous(memory_format=torch.channels_last)
         bias = torch.zeros(weight_shape[0], **options)
@@ -201,12 +184,15 @@ def _tried(
 
 
 def _is_of_pixels(site: Convolution) -> bool:
-    """True for a 1x1 convolution that is faster as a matrix product."""
+    """True for a 1x1 convolution that is faster as a matrix product.
+
+    In float32, cuBLAS computes in full precision and is slower; cuDNN by default does not.
+    """
     value, shape = tensor_of(site.x), static_shape(site.weight)
     assert value is not None
     assert shape is not None
     is_plain = set(site.stride) == {1} and set(site.padding) == {0} and site.groups == 1
-    return is_plain and shape[2:] == (1, 1) and value.dtype in _PRODUCT_DTYPES
+    return is_plain and shape[2:] == (1, 1) and value.dtype in HALF
 
 
 def _channels_last(graph: fx.Graph, site: Convolution, made: dict[Any, fx.Node]) -> fx.Node:

@@ -20,15 +20,14 @@ class KernelDtype:
         sums_beat_onednn: whether products by sums beat oneDNN's for any number of rows (`python -m
             baselines.kernels --dtype bfloat16`: with up to 197 rows oneDNN was not faster; with 2048 it took
             0.92 to 1.03 times as long, measured with a separate script).
-        min_packed_linear_flop: the work from which oneDNN's packed linear is faster, whatever the weight;
-            None if that depends on the weight. One thread of bfloat16: 20 us became 15 for one row of 128 x
-            128, 4 became 14 for 64 x 64.
+        min_packed_linear_flop: the work from which oneDNN's packed linear is faster than ATen's. One thread
+            of bfloat16: 20 us became 15 for one row of 128 x 128, 4 became 14 for 64 x 64.
     """
 
     name: str
     heads_are_even: bool = False
     sums_beat_onednn: bool = False
-    min_packed_linear_flop: float | None = None
+    min_packed_linear_flop: float = 1.0e6
 
 
 KERNEL_DTYPES: dict[torch.dtype, KernelDtype] = {

@@ -126,20 +126,20 @@ _ACTIVATIONS: dict[str, Callable[..., torch.Tensor]] = {
 Two of them write to their operand, which nobody else reads.
 """
 
-# : Position of the activation's name among the arguments of a packed call; scalars and variant follow it.
-_ATTR: dict[Any, int] = {
+ATTR: dict[Any, int] = {
     packing.CONVOLUTION: 7,
     packing.CONVOLUTION_ADD: 10,
     packing.TRANSPOSED: 8,
     packing.LINEAR: 3,
 }
+"""Position of the activation's name among the arguments of a packed call; scalars and variant follow it."""
 
 
 def _assumes_finite(node: fx.Node) -> bool:
     """True for a packed call whose activation agrees with ATen for finite operands only."""
-    if node.target not in _ATTR:
+    if node.target not in ATTR:
         return False
-    name, _, algorithm = node.args[_ATTR[node.target] :]
+    name, _, algorithm = node.args[ATTR[node.target] :]
     return name in _ACTIVATIONS and algorithm != "tanh"
 
 
@@ -155,7 +155,7 @@ def taken_apart(module: fx.GraphModule) -> fx.GraphModule:
     """
     graph = copy.deepcopy(module.graph)
     for node in fused_if_finite(graph):
-        at = _ATTR[node.target]
+        at = ATTR[node.target]
         name, scalars, _ = node.args[at:]
         none: tuple[Any, ...] = (
             (None, [], None) if node.target is packing.CONVOLUTION_ADD else ("none", [], "")

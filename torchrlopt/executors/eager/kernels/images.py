@@ -44,10 +44,10 @@ _MAX_SUMMED = 512
 def select_image_kernels(
     graph: fx.Graph, static: Collection[fx.Node], channels_last: Collection[fx.Node], is_real: bool
 ) -> None:
-    """Replace such calls, in place.
+    """Replace such calls; see `selection`.
 
     Args:
-        graph: an ATen graph with `meta["val"]`, after `layout.propagate`.
+        graph: an ATen graph, after `layout.propagate`.
         static: the nodes that are the same in every call.
         channels_last: the nodes whose values are in channels_last at run time.
         is_real: whether rounding may differ.

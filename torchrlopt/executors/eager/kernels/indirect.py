@@ -504,6 +504,12 @@ def arguments_of(epilogue: Epilogue) -> tuple[str, list[float]]:
     return _name_of(epilogue), list(epilogue.scalars)
 
 
+def epilogue_of(name: str, scalars: Sequence[float] = ()) -> Epilogue:
+    """The activation with these arguments of an operator."""
+    attr, _, algorithm = name.partition(" ")
+    return Epilogue(attr, tuple(scalars), algorithm)
+
+
 def numbers_in(call: fx.Node) -> tuple[Any, ...]:
     """The numbers of a call of `conv` or `linear`, given as an operator or in its direct form."""
     function, args = direct_form(call)

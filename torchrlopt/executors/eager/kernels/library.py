@@ -77,7 +77,12 @@ def _plain(value: Any) -> Any:
 
 def composite(schema: str, function: Callable[..., Any]) -> OpOverload:
     """Define an operator composed of ATen calls, for every device; its schema declares new memory."""
-    return define(schema, lambda *args: (function, args), {function: function}, "CompositeExplicitAutograd")
+    return define(schema, straight(function), {function: function}, "CompositeExplicitAutograd")
+
+
+def straight(function: Callable[..., Any]) -> Callable[..., DirectForm]:
+    """The direct form of an operator that takes the arguments of a function."""
+    return lambda *args: (function, args)
 
 
 def direct_form(node: fx.Node) -> DirectForm:

@@ -20,7 +20,7 @@ from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
 from torchrlopt.executors.eager.kernels.epilogues import NONE, fused_activation
 from torchrlopt.executors.eager.kernels.operators import LINEAR
 from torchrlopt.executors.eager.kernels.packed_weights import PackedWeights
-from torchrlopt.executors.eager.kernels.selection import insert_after, replace, select
+from torchrlopt.executors.eager.kernels.selection import insert_after, replace
 from torchrlopt.executors.eager.kernels.sites import (
     REQUESTED,
     Product,
@@ -29,10 +29,7 @@ from torchrlopt.executors.eager.kernels.sites import (
     product_at,
     rows_of,
 )
-from torchrlopt.executors.lowering.fx_values import (
-    static_shape,
-    tensor_of,
-)
+from torchrlopt.executors.lowering.fx_values import static_shape, tensor_of
 
 aten = torch.ops.aten
 # With this many rows or fewer our sums are at least as fast as oneDNN, whatever the weight (`python -m
@@ -49,42 +46,37 @@ _MAX_PRODUCT_WEIGHT = 1 << 17
 # script).
 _MAX_WEIGHT_IN_CACHE = 5 << 18
 _FEW_ROWS = 2
+# For a number that is known only at run time.
+_USUAL_ROWS = 8
 # With fewer rows, such a weight was not timed in the matrix unit.
 _MANY_ROWS = 64
 
 
 def select_linears(
     graph: fx.Graph, static: Collection[fx.Node], finite: Collection[fx.Node], is_real: bool
-) -> list[fx.Node]:
-    """Replace products by packed calls where that is faster, in place.
+) -> None:
+    """Replace products by packed calls where that is faster; see `selection`.
 
     Args:
-        graph: an ATen graph with `meta["val"]`.
+        graph: an ATen graph.
         static: the nodes that are the same in every call.
         finite: the nodes whose values may be assumed finite.
         is_real: whether rounding may differ, which allows the matrix unit.
-
-    Returns:
-        The packed calls; each result is contiguous, as the original's was.
     """
     packed: dict[Any, fx.Node] = {}
     ours = PackedWeights(graph)
-    methods: dict[fx.Node, int | None] = {}
-
-    def rewrite(site: Product) -> fx.Node:
-        method = methods.get(site.first)
-        if method is not None:
-            return _rewrite_to_indirect(graph, site, static, packed, ours, method, is_real)
-        return _rewrite(graph, site, static, packed, finite)
-
-    def pays(site: Product) -> bool:
+    for node in list(graph.nodes):
+        site = product_at(node, static, are_for_or_packed)
+        if site is None:
+            continue
         wanted = _methods(site, static, is_real)
-        if not wanted:
-            return packing.can_pack(tensor_of(site.first)) and _pays(site)
-        methods[site.first] = ours.first_that_fits(site.weight, site.bias, 1, wanted, site.is_transposed)
-        return methods[site.first] is not None
-
-    return select(graph, lambda node: product_at(node, static, are_for_or_packed), pays, rewrite)
+        if wanted:
+            method = ours.first_that_fits(site.weight, site.bias, 1, wanted, site.is_transposed)
+            if method is not None:
+                rows = rows_of(graph, site, static, packed)
+                _rewrite_to_indirect(graph, site, static, rows, ours, method, is_real)
+        elif packing.can_pack(tensor_of(node)) and _pays(site):
+            _rewrite(graph, site, rows_of(graph, site, static, packed), packed, finite)
 
 
 def _sizes(site: Product) -> tuple[int | None, int, int]:
@@ -97,7 +89,11 @@ def _sizes(site: Product) -> tuple[int | None, int, int]:
 
 
 def _pays(site: Product) -> bool:
-    return packing.packed_linear_pays(*_sizes(site), site.first.meta["val"].dtype)
+    """Whether oneDNN's packed linear is faster than `addmm`."""
+    rows, in_features, out_features = _sizes(site)
+    known = KERNEL_DTYPES.get(site.first.meta["val"].dtype, KERNEL_DTYPES[torch.float32])
+    num_rows = _USUAL_ROWS if rows is None else rows
+    return 2.0 * num_rows * in_features * out_features >= known.min_packed_linear_flop
 
 
 def takes_int8(site: Product, static: Collection[fx.Node]) -> bool:
@@ -191,45 +187,35 @@ def _is_quick_by_sums(rows: int | None, in_features: int, out_features: int) -> 
 def _rewrite(
     graph: fx.Graph,
     site: Product,
-    static: Collection[fx.Node],
+    rows: fx.Node,
     packed: dict[Any, fx.Node],
     finite: Collection[fx.Node],
-) -> fx.Node:
-    """Insert the packed call in place of the last fused node; returns it."""
-    weight = _packed_weight(graph, site, static, packed)
+) -> None:
+    """Insert oneDNN's call in place of the last fused node; `rows` is the weight as [out, in]."""
+    key = (packing.PACK_LINEAR, rows)
+    if key not in packed:
+        packed[key] = insert_after(graph, rows, packing.PACK_LINEAR, (rows,))
     result, bias = joined(graph, site)
     last, epilogue = fused_activation(result, result in finite)
-    args = (site.x, weight, bias, epilogue.attr, list(epilogue.scalars), epilogue.algorithm)
-    return replace(graph, site.first, last, packing.LINEAR, args)
+    args = (site.x, packed[key], bias, epilogue.attr, list(epilogue.scalars), epilogue.algorithm)
+    replace(graph, site.first, last, packing.LINEAR, args)
 
 
 def _rewrite_to_indirect(
     graph: fx.Graph,
     site: Product,
     static: Collection[fx.Node],
-    packed: dict[Any, fx.Node],
+    rows: fx.Node,
     ours: PackedWeights,
     method: int,
     is_real: bool,
-) -> fx.Node:
+) -> None:
     """The same with our own kernel; an addition that varies between calls stays a separate call."""
     result, bias = joined(graph, site)
     if bias is not None and bias not in static:
         result, bias = site.results[0], site.bias
-    rows = rows_of(graph, site, static, packed)
     weight = ours.node(rows, bias, 1, method)
     last, epilogue = indirect.with_epilogue(converted(result, is_real))
     numbers = (_sizes(site)[2], method, *indirect.arguments_of(epilogue))
     args = (site.x, weight, *numbers, *types_of(site.first, last))
-    return replace(graph, site.first, last, LINEAR, args)
-
-
-def _packed_weight(
-    graph: fx.Graph, site: Product, static: Collection[fx.Node], packed: dict[Any, fx.Node]
-) -> fx.Node:
-    """The packing call of this weight, created once; packing expects [out, in]."""
-    weight = rows_of(graph, site, static, packed)
-    key = (packing.PACK_LINEAR, weight)
-    if key not in packed:
-        packed[key] = insert_after(graph, weight, packing.PACK_LINEAR, (weight,))
-    return packed[key]
+    replace(graph, site.first, last, LINEAR, args)

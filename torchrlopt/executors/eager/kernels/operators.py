@@ -16,7 +16,7 @@ from torch import fx
 
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
-from torchrlopt.executors.eager.kernels.library import DirectForm, define
+from torchrlopt.executors.eager.kernels.library import DirectForm, define, straight
 from torchrlopt.executors.lowering.fx_values import arguments
 from torchrlopt.torch_private.operators import OpOverload
 
@@ -26,10 +26,6 @@ _TYPES = "ScalarType? dtype=None, ScalarType? out_dtype=None"
 _CONVOLUTION = f"int out_channels, {_WINDOW}, int groups=1, int method=0, {_ACTIVATION}, {_TYPES}"
 _POOL = f"{_WINDOW}, bool ceil_mode, str kind, ScalarType? out_dtype=None"
 _ROOM = "Tensor(a!) room, int first_channel"
-
-
-def _activation(name: str, scalars: Sequence[float]) -> tuple[float, ...]:
-    return (indirect.EPILOGUES.index(name), *[*scalars, 0.0, 0.0][:2])
 
 
 def _convolution(
@@ -45,12 +41,10 @@ def _convolution(
     method: int = indirect.SUMS,
     activation: str = "none",
     scalars: Sequence[float] = (),
-    dtype: torch.dtype | None = None,
-    out_dtype: torch.dtype | None = None,
+    *types: torch.dtype | None,
 ) -> DirectForm:
-    window = (out_channels, *kernel, *stride, *padding[:2], *dilation, *padding[2:])
-    types = map(indirect.element_of, (dtype, out_dtype))
-    numbers = (*window, groups, method, *_activation(activation, scalars), *types)
+    window = indirect.Window(out_channels, kernel, stride, padding[:2], dilation, padding[2:])
+    numbers = window.of_convolution(groups, indirect.epilogue_of(activation, scalars), method, *types)
     return indirect.convolve, (x, packed, summand, numbers)
 
 
@@ -65,9 +59,8 @@ def _pool(
     out_dtype: torch.dtype | None = None,
 ) -> DirectForm:
     # The number of channels is the image's.
-    window = (1, *kernel, *stride, *padding[:2], *dilation, *padding[2:])
-    numbers = (*window, int(ceil_mode), indirect.POOLS.index(kind), indirect.element_of(out_dtype))
-    return indirect.pool, (x, numbers)
+    window = indirect.Window(1, kernel, stride, padding[:2], dilation, padding[2:])
+    return indirect.pool, (x, window.of_pool(kind, ceil_mode, out_dtype))
 
 
 def _linear(
@@ -77,11 +70,10 @@ def _linear(
     method: int = indirect.SUMS,
     activation: str = "none",
     scalars: Sequence[float] = (),
-    dtype: torch.dtype | None = None,
-    out_dtype: torch.dtype | None = None,
+    *types: torch.dtype | None,
 ) -> DirectForm:
-    types = map(indirect.element_of, (dtype, out_dtype))
-    return indirect.linear, (x, packed, (out_features, method, *_activation(activation, scalars), *types))
+    epilogue = indirect.epilogue_of(activation, scalars)
+    return indirect.linear, (x, packed, indirect.numbers_of_product(out_features, epilogue, method, *types))
 
 
 # ---- results for fake tensors
@@ -194,34 +186,32 @@ LINEAR = define(
     _linear,
     FAKES,
 )
-SHUFFLE = define(
-    "channel_shuffle(Tensor x, int groups) -> Tensor", lambda *args: (indirect.shuffle, args), FAKES
-)
+SHUFFLE = define("channel_shuffle(Tensor x, int groups) -> Tensor", straight(indirect.shuffle), FAKES)
 ATTENTION = define(
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool is_causal, float scale, bool is_by_heads)"
     " -> Tensor",
-    lambda *args: (indirect.attention, args),
+    straight(indirect.attention),
     FAKES,
 )
 PACK = define(
     "pack(Tensor weight, Tensor? bias, int groups, int method, ScalarType dtype) -> Tensor",
-    lambda *args: (indirect.pack, args),
+    straight(indirect.pack),
     FAKES,
 )
 PACK_NORM = define(
     "pack_norm(Tensor? weight, Tensor? bias, Tensor mean, Tensor var, float eps, ScalarType dtype) -> Tensor",
-    lambda *args: (indirect.pack_norm, args),
+    straight(indirect.pack_norm),
     FAKES,
 )
 PACK_RECURRENT = define(
     "pack_recurrent(Tensor[] weights, int cell, int directions) -> Tensor",
-    lambda *args: (indirect.pack_recurrent, args),
+    straight(indirect.pack_recurrent),
     FAKES,
 )
 RECURRENT_LAYER = define(
     "recurrent_layer(Tensor x, Tensor packed, Tensor? first_h, Tensor? first_c, int cell, int hidden,"
     " int directions) -> (Tensor, Tensor, Tensor)",
-    lambda *args: (indirect.recurrent, args),
+    straight(indirect.recurrent),
     FAKES,
 )
 
@@ -229,11 +219,11 @@ RECURRENT_LAYER = define(
 # PyTorch does not functionalise operators that return the tensor they mutate.
 ROOM = define(
     "concat_buffer(int[] sizes, ScalarType dtype) -> Tensor",
-    lambda *args: (indirect.room_for, args),
+    straight(indirect.room_for),
     FAKES,
     key="BackendSelect",  # there is no tensor argument to dispatch on
 )
-COPY_INTO = define(f"copy_into(Tensor x, {_ROOM}) -> ()", lambda *args: (indirect.fill, args), FAKES)
+COPY_INTO = define(f"copy_into(Tensor x, {_ROOM}) -> ()", straight(indirect.fill), FAKES)
 CONV_INTO = define(
     f"conv_into(Tensor x, Tensor packed, Tensor? summand, {_ROOM}, {_CONVOLUTION}) -> ()", _conv_into, FAKES
 )

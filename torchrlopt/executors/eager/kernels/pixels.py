@@ -106,10 +106,10 @@ JOIN = composite("volume_cat(Tensor[] images, int axis) -> Tensor", join)
 def select_pixel_kernels(
     graph: fx.Graph, static: Collection[fx.Node], channels_last: Collection[fx.Node]
 ) -> None:
-    """Replace max pools, means and concatenations of such images, in place.
+    """Replace max pools, means and concatenations of such images; see `selection`.
 
     Args:
-        graph: an ATen graph with `meta["val"]`, after `layout.propagate`.
+        graph: an ATen graph, after `layout.propagate`.
         static: the nodes that are the same in every call.
         channels_last: the nodes whose values are in channels_last at run time.
     """

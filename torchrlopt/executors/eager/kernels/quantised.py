@@ -16,13 +16,8 @@ from torch import fx
 
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.selection import replace
-from torchrlopt.executors.eager.kernels.sites import (
-    Convolution,
-    Product,
-    joined,
-    source_of_transpose,
-)
-from torchrlopt.executors.lowering.fx_values import arguments, static_shape, tensor_of
+from torchrlopt.executors.eager.kernels.sites import Convolution, Product, joined, source_of_transpose
+from torchrlopt.executors.lowering.fx_values import arguments, only_user, static_shape, tensor_of
 
 aten = torch.ops.aten
 
@@ -47,10 +42,10 @@ _Finder = Callable[
 
 
 def select_quantised(graph: fx.Graph, static: Collection[fx.Node], site_at: _Finder) -> list[fx.Node]:
-    """Replace convolutions or products of dequantised operands by kernels of 8-bit integers, in place.
+    """Replace convolutions or products of dequantised operands by kernels of 8-bit integers; see `selection`.
 
     Args:
-        graph: an ATen graph with `meta["val"]`, before weights are packed.
+        graph: an ATen graph, before weights are packed.
         static: the nodes that are the same in every call.
         site_at: `convolution_at` or `product_at`.
 
@@ -119,19 +114,15 @@ def _dequantised(node: Any, how: str, dtype: torch.dtype) -> dict[str, Any] | No
 def _epilogue(result: fx.Node) -> tuple[fx.Node, str, tuple[float, int, torch.dtype]]:
     """What is fused: the last node, the name of the activation, and how the result is quantised."""
     last, activation = result, "none"
-    reader = _only_reader(last)
+    reader = only_user(last)
     if reader is not None and reader.target is aten.relu.default:
         last, activation = reader, "relu"
-        reader = _only_reader(last)
+        reader = only_user(last)
     if reader is not None and str(reader.target) == _QUANTISE:
         named = arguments(reader)
         if (named["quant_min"], named["quant_max"], named["dtype"]) == (0, 255, torch.uint8):
             return reader, activation, (named["scale"], named["zero_point"], torch.uint8)
     return last, activation, (1.0, 0, torch.float32)
-
-
-def _only_reader(node: fx.Node) -> fx.Node | None:
-    return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 def expand_quantisation(graph: fx.Graph) -> None:

@@ -21,12 +21,7 @@ _ZEROS = (aten.zeros.default, aten.full.default, aten.zeros_like.default, aten.n
 
 
 def select_recurrent(graph: fx.Graph, static: Collection[fx.Node]) -> None:
-    """Replace recurrent layers whose weights are the same in every call by our kernel, in place.
-
-    Args:
-        graph: an ATen graph with `meta["val"]`.
-        static: the nodes that are the same in every call.
-    """
+    """Replace recurrent layers whose weights are the same in every call by our kernel; see `selection`."""
     for node in graph.find_nodes(op="call_function", target=RECURRENT):
         named = arguments(node)
         operands = (named["x"], *named["states"], *named["weights"])

@@ -14,12 +14,7 @@ from torch import fx
 
 from torchrlopt.executors.eager.kernels.selection import insert_after
 from torchrlopt.executors.eager.kernels.sites import are_for_or_packed
-from torchrlopt.executors.lowering.fx_values import (
-    arguments,
-    is_elementwise,
-    shape_key,
-    tensor_of,
-)
+from torchrlopt.executors.lowering.fx_values import arguments, is_elementwise, shape_key, tensor_of
 from torchrlopt.torch_private.operators import OpOverload
 
 aten = torch.ops.aten
@@ -37,12 +32,7 @@ _ON_IMAGES = {
 
 
 def convolve_rows_as_images(graph: fx.Graph, static: Collection[fx.Node]) -> None:
-    """Replace 1-D convolutions with precomputed weights by 2-D ones, in place.
-
-    Args:
-        graph: an ATen graph with `meta["val"]`.
-        static: the nodes that are the same in every call.
-    """
+    """Replace 1-D convolutions with precomputed weights by 2-D ones; see `selection`."""
     images: dict[fx.Node, fx.Node] = {}
     for node in list(graph.nodes):
         if node.op == "call_function" and node not in static:

@@ -1,17 +1,17 @@
-"""Finds where a kernel can replace nodes of a graph, and inserts its calls."""
+"""Inserts calls of kernels in place of nodes of a graph.
+
+The functions that select kernels change an ATen graph with `meta["val"]` in place. Their argument `static`
+holds the nodes that are the same in every call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import fx
 
 from torchrlopt.executors.lowering.fx_values import ORIGIN
-
-_Site = TypeVar("_Site")
-
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -19,31 +19,6 @@ HALF = (torch.float16, torch.bfloat16)
 def has_cuda_kernels(value: torch.Tensor | None) -> bool:
     """True if cuDNN and cuBLAS have fused kernels for the dtype and device of this tensor."""
     return value is not None and value.device.type == "cuda" and value.dtype in (*HALF, torch.float32)
-
-
-def select(
-    graph: fx.Graph,
-    site: Callable[[fx.Node], _Site | None],
-    pays: Callable[[_Site], bool],
-    rewrite: Callable[[_Site], fx.Node],
-) -> list[fx.Node]:
-    """Replace nodes by calls of a kernel where that is faster, in place.
-
-    Args:
-        graph: an ATen graph.
-        site: the site at a node where the kernel can be used; None if it cannot.
-        pays: whether the kernel is faster there.
-        rewrite: inserts the call and returns it.
-
-    Returns:
-        The calls.
-    """
-    calls = []
-    for node in list(graph.nodes):
-        found = site(node)
-        if found is not None and pays(found):
-            calls.append(rewrite(found))
-    return calls
 
 
 def insert_after(graph: fx.Graph, node: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:

@@ -41,11 +41,7 @@ _MIN_RANK = 3  # batch, channels, an axis of pixels
 
 
 def flatten_single_pixels(graph: fx.Graph) -> None:
-    """Replace such convolutions, and activations after them, by matrix operations between views, in place.
-
-    Args:
-        graph: an ATen graph with `meta["val"]`.
-    """
+    """Replace such convolutions, and activations after them, by matrix operations between views."""
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target in _CONVOLUTIONS and _is_of_one_pixel(node):
             _flatten(graph, node)
