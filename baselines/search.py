@@ -1,4 +1,4 @@
-"""Compares searchers, counts what the library brings, and times the steps of the environment.
+"""Compares searchers, and counts what the library brings.
 
 Costs are those of the cost model; nothing is run. `python -m baselines.search --help`.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
@@ -18,7 +16,7 @@ import pandas as pd
 import typer
 from scipy import stats
 
-from baselines.graphs import chain, graph_of
+from baselines.graphs import graph_of
 from baselines.models import NAMES
 from baselines.shared import controls, paired, plots, terminal
 from baselines.shared.arguments import (
@@ -32,7 +30,7 @@ from baselines.shared.arguments import (
     one,
 )
 from baselines.shared.tables import Results, in_order, of, rich
-from torchrlopt import _C, _tools, executor_table
+from torchrlopt import _C, executor_table
 from torchrlopt.agent import catalogue
 from torchrlopt.agent.checkpoint import load
 from torchrlopt.agent.search.searcher import AgentSearcher
@@ -42,7 +40,7 @@ from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import Plan, search
 from torchrlopt.substitutions import FIRES, load_library
 
-PARTS = ("searchers", "library", "environment")
+PARTS = ("searchers", "library")
 #: Name in tables and files: arguments of `_C.search`.
 CORE: dict[str, dict[str, Any]] = {
     name: {"searcher": name}
@@ -59,9 +57,6 @@ CLOSE = 0.005
 #: The search that the agent should match with a hundredth of its expansions.
 TASO, TASO_STEPS = "taso_1.05", 50_000
 _NO_LIMIT_S = 600.0
-#: Lengths of the chains on which steps are timed: a step must not take longer on the longer one.
-CHAINS = (10_000, 20_000)
-_STEPS, _STEP_SEEDS, _FIRST_MATCHES = 400, 3, 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,12 +123,11 @@ def main(
     csv: CsvFile = None,
     plot: PlotFile = None,
 ) -> None:
-    """Compare searchers at equal time and steps; plan by the library; time steps of the environment.
+    """Compare searchers at equal time and steps; plan by the library.
 
     searchers: the cost of the best plan of each, relative to the best known plan. No model of the suite was
     in the agent's training; the controls are the agent's search, guided by something untrained.
     library: greedy's plans, and which substitutions fire on the models.
-    environment: microseconds of the first match and of a step.
 
     Example: python -m baselines.search --models nasrnn --seconds 0.3,1 --seeds 2 --csv search.csv
     """
@@ -154,8 +148,6 @@ def main(
         run(graphs, settings, results)
     if "library" in chosen:
         plan_greedily(graphs, results, write_fires)
-    if "environment" in chosen:
-        time_environment(graphs, executor, results)
     for title, table in tables(results.frame).items():
         console.print(rich(title, table))
     if plot is not None and "searchers" in chosen:
@@ -428,66 +420,6 @@ def library_table(frame: pd.DataFrame) -> pd.DataFrame:
     return shown.rename_axis("model").reset_index()
 
 
-# ---- the environment
-
-
-def time_environment(graphs: Mapping[str, Callable[[], _C.Graph]], executor: str, results: Results) -> None:
-    """Time the first match and random steps, on models and on long chains, in one thread.
-
-    A step applies a substitution, re-matches its neighbourhood, prices the graph, and determines for every
-    candidate whether it is legal and its exact cost.
-    """
-    library, cost = load_library(), cost_model(executor)
-    chains = {f"chain_{length}": functools.partial(chain, length) for length in CHAINS}
-    for model, make in {**graphs, **chains}.items():
-        graph = make()
-        runs = [_tools.time_steps(graph, library, cost, _STEPS, seed) for seed in range(_STEP_SEEDS)]
-        runs += [_tools.time_steps(graph, library, cost, 0) for _ in range(_FIRST_MATCHES - _STEP_SEEDS)]
-        steps_us = [us for each in runs for us in each["steps_us"]]
-        results.add(model, "environment", "operators", graph.num_operators)
-        for metric in ("first_match_us", "first_evaluation_us"):
-            name = metric.removesuffix("_us").replace("_", " ")
-            results.add(model, "environment", name, min(each[metric] for each in runs), "us")
-        if steps_us:
-            results.add(model, "environment", "step", statistics.median(steps_us), "us")
-            results.add(model, "environment", "step, 90 %", float(np.percentile(steps_us, 90)), "us")
-        results.save()
-    model, make = next(iter(graphs.items()))
-    for threads in (1, 2):
-        rate = max(throughput(make(), threads) for _ in range(3))
-        results.add(model, "environment", "throughput", rate, "steps/s", threads=threads)
-    results.save()
-
-
-def throughput(graph: _C.Graph, num_threads: int, num_envs: int = 32, num_steps: int = 40) -> float:
-    """Steps per second over all episodes, taking the first candidates; finished episodes are restarted."""
-    env = _C.VecRewriteEnv(
-        [graph], load_library(), cost_model("eager"), num_envs=num_envs, num_threads=num_threads
-    )
-    every = list(range(num_envs))
-    seconds = 0.0
-    taken = 0
-    while taken < num_envs * num_steps:
-        env.reset(every, [{"random_steps": i, "seed": i} for i in every])
-        start = time.perf_counter()
-        for _ in range(10):
-            env.step([0] * num_envs)
-        seconds += time.perf_counter() - start
-        taken += 10 * num_envs
-    return taken / seconds
-
-
-def environment_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per graph; one more for the steps per second of all episodes."""
-    own = of(frame, peer="environment")
-    wide = own.pivot_table(index="model", columns=["metric", "threads"], values="value", sort=False)
-    wide.columns = [
-        metric if metric != "throughput" else f"steps/s, {threads:.0f} threads" for metric, threads in wide
-    ]
-    shown = wide.map(lambda value: "" if pd.isna(value) else f"{value:.0f}")
-    return shown.rename_axis("graph").reset_index()
-
-
 def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The tables of the parts that ran, by title."""
     found = {}
@@ -500,8 +432,6 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
         found[f"Cost above the best known plan at {limit}, in %"] = model_table(frame)
     if len(of(frame, metric="predicted")):
         found["Predicted speed-up by greedy's plans"] = library_table(frame)
-    if len(of(frame, peer="environment")):
-        found["The environment, microseconds"] = environment_table(frame)
     return found
 
 

@@ -45,7 +45,7 @@ def main(
     long; quota stops the process for 40 of 100 ms.
 
     default is `eager` with its plan, whatever it costs. contest times all candidates before the first call,
-    and stays with the best. halving and bandit choose while calls are made. Loss is the time of all calls,
+    and stays with the best. bandit chooses while calls are made. Loss is the time of all calls,
     those of the contest included, beyond that of the best candidate over the same calls; choice is how much
     longer the candidate takes that was chosen at the end, in the mean over the recording.
 

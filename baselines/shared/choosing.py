@@ -75,23 +75,6 @@ def contest(replay: Replay, calls: int, rng: np.random.Generator) -> int:
     return best
 
 
-def halving(replay: Replay, calls: int, rng: np.random.Generator) -> int:
-    """Successive halving: calls alternate, and the slower half is left out, with twice as many samples."""
-    live, made, samples = list(range(replay.times.shape[1])), 0, 4
-    while made < calls:
-        times: dict[int, list[float]] = {which: [] for which in live}
-        for _ in range(samples if len(live) > 1 else calls):
-            for which in live:
-                for _ in range(2 if len(live) > 1 else 1):
-                    if made == calls:
-                        break
-                    ms, made = replay.call(which), made + 1
-                times[which].append(ms)
-        live = sorted(live, key=lambda which: float(np.median(times[which])))[: max(1, len(live) // 2)]
-        samples *= 2
-    return live[0]
-
-
 def bandit(replay: Replay, calls: int, rng: np.random.Generator) -> int:
     """Thompson sampling; see `Bandit`."""
     posterior = Bandit(rng, replay.times.shape[1])
@@ -101,4 +84,4 @@ def bandit(replay: Replay, calls: int, rng: np.random.Generator) -> int:
     return posterior.best
 
 
-WAYS: Mapping[str, Way] = {"default": default, "contest": contest, "halving": halving, "bandit": bandit}
+WAYS: Mapping[str, Way] = {"default": default, "contest": contest, "bandit": bandit}

@@ -180,8 +180,7 @@ def test_all_ways_compute_the_same(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.nightly
-def test_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "CHAINS", (100, 200))
+def test_search(tmp_path: Path) -> None:
     file = tmp_path / "search.csv"
     shown = run(
         "search", "--parts", "all", "--models", "ensemble_mlp", "--seconds", "0.05", "--steps", "20",
@@ -195,9 +194,6 @@ def test_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert seeds == [0, 1]
     predicted = of(frame, metric="predicted").set_index("peer").value
     assert predicted["greedy"] < predicted["none"]
-    steps = of(frame, metric="step").set_index("model").value
-    assert {"ensemble_mlp", "chain_100", "chain_200"} == set(steps.index)
-    assert (steps > 0).all()
 
 
 @pytest.mark.nightly
