@@ -16,7 +16,7 @@ from baselines.collection.processes import prepare, run_apart
 from baselines.collection.run import MEANING, Outcome
 from baselines.collection.table import ARCHITECTURES, CASES
 from baselines.shared import terminal
-from baselines.shared.arguments import CsvFile, choose, writable
+from baselines.shared.arguments import CsvFile, choose
 from baselines.shared.tables import rich, write_whole
 from torchrlopt import executor_table
 
@@ -44,9 +44,6 @@ def main(
     ] = True,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each process.")] = 1,
     csv: CsvFile = None,
-    traces: Annotated[
-        Path | None, typer.Option(help="File for the whole tracebacks of failures.", callback=writable)
-    ] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that one case may take.")] = 300.0,
 ) -> None:
     """Compile small models of many architectures with the default options and compare them with eager ones.
@@ -79,9 +76,6 @@ def main(
                     progress.console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
             if csv is not None:
                 write_csv(outcomes, csv)
-            if traces is not None and outcome.trace:
-                with traces.open("a", encoding="utf-8") as file:
-                    file.write(f"== {label}: {outcome.status}\n{outcome.trace}\n")
             progress.advance(task)
     console.print(rich("Compiled and compared with eager PyTorch", table(outcomes)))
     for line in summary(outcomes):

@@ -19,8 +19,8 @@ from baselines.peers.case import DTYPES, OURS, PEERS, Case, is_ours
 from baselines.peers.cuda import CUDA_PEERS, installed_cuda_peers
 from baselines.peers.measured import Row, Settings, measure_models
 from baselines.peers.registry import installed_peers
-from baselines.shared import plots, terminal
-from baselines.shared.arguments import CsvFile, PlotFile, Resume, Rounds, choose, numbers, one, searchers
+from baselines.shared import terminal
+from baselines.shared.arguments import CsvFile, Resume, Rounds, choose, numbers, one, searchers
 from baselines.shared.tables import Results, in_order, of, read, rich
 from torchrlopt import executor_table
 from torchrlopt.options import Weights
@@ -69,7 +69,6 @@ def main(
     device: Annotated[str, typer.Option(help="'cpu' or 'cuda'.")] = "cpu",
     csv: CsvFile = None,
     resume: Resume = False,
-    plot: PlotFile = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that one compilation may take.")] = 600.0,
     jobs: Annotated[
         int, typer.Option(min=1, help="Peers that compile at the same time; calls are timed alone always.")
@@ -123,8 +122,6 @@ def main(
         console.print(rich(title, table))
     for line in reasons:
         console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
-    if plot is not None:
-        plots.bars(speed_ups(results.frame), f"speed-up over {BASE}", plot)
     if of(results.frame, metric="call").empty:
         raise typer.Exit(1)
 

@@ -2,17 +2,15 @@
 
 A table stands between two lines, the first of which describes it:
 
-    <!-- figures: compare cpu_batch1_float32_zen4 -->
+    <!-- figures: means cpu_batch1_float32_zen4 -->
     <!-- end -->
 
-The words are a name in `TABLES`, files of `baselines/results/` without their extension, and settings
-NAME=VALUE, whose values use "_" for spaces.
+The words are a name in `TABLES`, and files of `baselines/results/` without their extension.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -63,10 +61,8 @@ def with_figures(text: str) -> str:
 
 def figure(words: str) -> str:
     """A Markdown table, from the words of its first line."""
-    kind, *rest = shlex.split(words)
-    settings = dict(word.replace("_", " ").split("=") for word in rest if "=" in word)
-    paths = [RESULTS / f"{word}.csv" for word in rest if "=" not in word]
-    return markdown(TABLES[kind](read(*paths), **settings))
+    kind, *files = words.split()
+    return markdown(TABLES[kind](read(*(RESULTS / f"{file}.csv" for file in files))))
 
 
 def _means(frame: pd.DataFrame) -> pd.DataFrame:
@@ -80,11 +76,9 @@ def _means(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["peer", "geometric mean", "least", "most"])
 
 
-TABLES: dict[str, Callable[..., pd.DataFrame]] = {
-    "compare": compare.table,
+TABLES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "decode": calls.decode_table,
     "means": _means,
-    "overhead": calls.overhead_table,
     "split": split.table,
 }
 

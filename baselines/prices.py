@@ -6,7 +6,7 @@ import copy
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,6 @@ from torch import nn
 import torchrlopt
 from baselines.graphs import graph_of
 from baselines.models import NAMES, build
-from baselines.peers.case import OURS
 from baselines.shared import plots, terminal
 from baselines.shared.arguments import CsvFile, Models, PlotFile, Resume, choose, one
 from baselines.shared.rounds import alternated_us
@@ -33,10 +32,10 @@ from torchrlopt.judge.policy import Policy
 from torchrlopt.judge.timing import measure
 from torchrlopt.machine.cost import ProfileStore, machine_profile
 from torchrlopt.machine.profiling import profile, run_times, trace, variant
-from torchrlopt.plan.runtime_prediction import RUNTIMES, cheap, price_ratio, price_shares
+from torchrlopt.plan.runtime_prediction import price_ratio
 from torchrlopt.substitutions import load_library
 
-MEASURED, PREDICTED = ("variants", "regions", "plans"), ("inductor", "runtimes")
+MEASURED, PREDICTED = ("variants", "regions", "plans"), "inductor"
 _OPTIONS = {"min_gain": -10.0, "cache": False, "on_error": "raise"}
 _MEASURE_S = 1.0  # seconds for each variant and the original, which alternate
 _MIN_ROUNDS = 7
@@ -48,11 +47,9 @@ _SLOW, _SLOW_PEER = "inductor", "inductor_freezing"
 
 def main(
     part: Annotated[
-        str, typer.Argument(help=f"One of {', '.join(MEASURED)}, which measure, or {', '.join(PREDICTED)}.")
+        str, typer.Argument(help=f"One of {', '.join(MEASURED)}, which measure, or {PREDICTED}.")
     ] = "variants",
-    files: Annotated[
-        list[Path] | None, typer.Argument(help="Of inductor and runtimes: tables of comparisons.")
-    ] = None,
+    files: Annotated[list[Path] | None, typer.Argument(help="Of inductor: tables of comparisons.")] = None,
     models: Models = "all",
     executors: Annotated[str, typer.Option(help="Whose prices, separated by commas.")] = "eager",
     variants: Annotated[int, typer.Option(min=1, help="Variants, or plans, of each model.")] = 20,
@@ -72,19 +69,15 @@ def main(
     user's own operator stands in the middle of it. plans: the searched plan against the fastest of several
     that were timed, both timed once more after the choice. Each model runs in a separate process.
 
-    inductor and runtimes read results of `baselines.compare`, in float32. inductor: its time as predicted
-    from that of a runtime and the prices of both, which is how `executor="auto"` decides to leave it out.
-    runtimes: the price of a model in each runtime as a share of eager's, next to torchrlopt's measured time
-    in another executor, which is how `executor="default"` chooses what it tries first.
+    inductor reads results of `baselines.compare`, in float32: its time as predicted from that of a runtime
+    and the prices of both, which is how `executor="auto"` decides to leave it out.
 
     Example: python -m baselines.prices variants --models resnet18 --executors eager --csv prices.csv
     """
-    part = one(part, (*MEASURED, *PREDICTED), "part")
+    part = one(part, (*MEASURED, PREDICTED), "part")
     console = terminal.console()
-    if part in PREDICTED:
-        frame = read(*(files or []))
-        made = inductor_table(frame) if part == "inductor" else runtime_table(frame, executors)
-        console.print(rich("Predicted and measured", made))
+    if part == PREDICTED:
+        console.print(rich("Predicted and measured", inductor_table(read(*(files or [])))))
         return
     named, chosen = choose(models, NAMES, "model"), choose(executors, executor_table.names(), "executor")
     terminal.announce(console, f"{threads} threads")
@@ -321,40 +314,6 @@ def inductor_table(frame: pd.DataFrame) -> pd.DataFrame:
                 "loss": f"{100 * (others.min() / own[_SLOW_PEER] - 1):.1f} %",
             })  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def runtime_table(frame: pd.DataFrame, executor: str = "auto") -> pd.DataFrame:
-    """Models that torchrlopt ran in `eager` and in another executor, with its time as a share of eager's.
-
-    "first" is the runtime that `executor="default"` tries first. The last row has Kendall's tau of the
-    measured share and each price.
-    """
-    peers = [f"{OURS}/{BASELINE}", f"{OURS}/{executor}"]
-    calls = of(frame, metric="call")
-    times = calls[calls.peer.isin(peers)].pivot_table(
-        index="model", columns="peer", values="value", sort=False
-    )
-    batch = int(calls.batch.iloc[0])
-    takes = (times[peers[1]] / times[peers[0]]).dropna().sort_values()
-    prices = {str(model): price_shares(graph_of(str(model), batch), {}, RUNTIMES) for model in takes.index}
-    rows = []
-    for model, share in takes.items():
-        own: Mapping[str, float] = prices[str(model)]
-        rows.append({
-            "model": model, f"`{BASELINE}` ms": f"{times.at[model, peers[0]]:.1f}",
-            f"`{executor}` takes": f"{share:.2f}",
-            **{f"price, `{name}`": f"{own[name]:.3f}" if own else "-" for name in RUNTIMES},
-            "first": f"`{(cheap(own) or ('eager',))[0]}`",
-        })  # fmt: skip
-    priced = [model for model in takes.index if prices[str(model)]]
-    taus = {
-        f"price, `{name}`": stats.kendalltau(
-            takes[priced], [prices[str(each)][name] for each in priced]
-        ).statistic
-        for name in RUNTIMES
-    }
-    rows.append({"model": "Kendall's tau", **{name: f"{tau:.2f}" for name, tau in taus.items()}})
-    return pd.DataFrame(rows).fillna("")
 
 
 if __name__ == "__main__":

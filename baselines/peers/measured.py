@@ -48,7 +48,6 @@ class Row:
         reason: Why it does not count; empty if it does.
         rounds_ms: Milliseconds of each call, by round.
         processor_ms: Milliseconds of the processor, of all threads, by round: the median of the calls.
-        eager_ms: The milliseconds of calls of eager PyTorch.
         peak_mb: Largest resident size of the peer's process, MB.
         first_call_s: Seconds from the built model to its first result, with cold caches.
         max_error: Largest error against float64, in units of the largest output.
@@ -62,7 +61,6 @@ class Row:
     reason: str = ""
     rounds_ms: list[list[float]] = field(default_factory=list)
     processor_ms: list[float] = field(default_factory=list)
-    eager_ms: list[list[float]] = field(default_factory=list)
     peak_mb: float | None = None
     first_call_s: float | None = None
     max_error: float | None = None
@@ -70,23 +68,6 @@ class Row:
     figure: tuple[float, str] | None = None
     kept: str = ""
     kernels: Sequence[KernelTime] = ()
-
-    @property
-    def median_ms(self) -> float | None:
-        """Median of all calls."""
-        return float(np.median(np.concatenate(self.rounds_ms))) if self.rounds_ms else None
-
-    @property
-    def ratios(self) -> tuple[float, float, float] | None:
-        """Quartiles over the rounds of the speed-up over eager PyTorch; the median is second."""
-        if self.reason or not self.eager_ms:
-            return None
-        each = [
-            np.median(eager) / np.median(own)
-            for eager, own in zip(self.eager_ms, self.rounds_ms, strict=True)
-        ]
-        q1, median, q3 = np.percentile(each, [25, 50, 75])
-        return float(q1), float(median), float(q3)
 
 
 def measure_models(
@@ -178,7 +159,6 @@ def _measured(
                 error = f"error {row.rms_error:.1e} by root mean squares, limit {row.case.budget:.1e}"
                 runner.reason = f"wrong result: {error}"
         row.reason = runner.reason
-        row.eager_ms = [] if eager.reason else base.rounds_ms
         runner.close()
     return rows
 

@@ -10,28 +10,6 @@ from matplotlib.figure import Figure
 from baselines.shared import terminal
 
 
-def bars(ratios: pd.DataFrame, label: str, path: Path) -> None:
-    """A bar for each column of each row, starting at 1, with the geometric means at the bottom.
-
-    Args:
-        ratios: speed-ups over the baseline, by model (rows) and peer (columns).
-        label: of the axis.
-        path: output path.
-    """
-    ratios = ratios.loc[:, (ratios != 1).any()]
-    shown = pd.concat([ratios, ratios.prod().pow(1 / ratios.count()).rename("geomean").to_frame().T])
-    figure = Figure(figsize=(8, 1.6 + 0.42 * len(shown)), layout="constrained")
-    axes = figure.add_subplot()
-    # Bars start at 1: to the right is faster than the baseline, to the left slower.
-    (shown - 1).plot.barh(ax=axes, left=1, width=0.8, legend=False)
-    axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.invert_yaxis()
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
-    axes.set_xlabel(label)
-    _save(figure, path)
-
-
 def lines(curves: pd.DataFrame, label: str, path: Path) -> None:
     """A line per column over the index, on a logarithmic axis."""
     figure = Figure(figsize=(7, 4), layout="constrained")

@@ -74,7 +74,7 @@ def test_compare(tmp_path: Path) -> None:
     file = tmp_path / "compare.csv"
     arguments = ("--peers", "onnxruntime,torchrlopt", "--weights", "check,frozen", "--rounds", "2")
     arguments += ("--threads", "1", "--csv", str(file), "--resume")
-    shown = run("compare", "--models", "ensemble_mlp", "--plot", str(tmp_path / "plot.png"), *arguments)
+    shown = run("compare", "--models", "ensemble_mlp", *arguments)
     assert "torchrlopt/eager/frozen" in shown
     frame = rows(file, "compare")
     peers = ["eager", "onnxruntime", "torchrlopt/eager", "torchrlopt/eager/frozen"]
@@ -84,7 +84,6 @@ def test_compare(tmp_path: Path) -> None:
     assert (calls.value > 0).all()
     assert (of(frame, metric="error").value < 1e-5).all()
     assert (of(frame, metric="peak memory").value > 10).all()
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     run("compare", "--models", "ensemble_mlp", *arguments)  # nothing is left to measure
     pd.testing.assert_frame_equal(rows(file, "compare"), frame)
 
@@ -223,10 +222,9 @@ def test_prices(part: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_predictions_are_compared_with_what_was_measured() -> None:
+def test_the_time_of_inductor_is_predicted_from_tables() -> None:
     results = Path(__file__).resolve().parents[2] / "baselines" / "results"
-    shown = run("prices", "runtimes", str(results / "cpu_batch1_float16.csv"), "--executors", "auto")
-    assert "Kendall's tau" in shown
+    shown = run("prices", "inductor", str(results / "cpu_batch1_float32.csv"))
     assert "squeezenet1_1" in shown
 
 

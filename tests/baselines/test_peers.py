@@ -129,10 +129,9 @@ def test_a_peer_that_raises_is_a_row_and_the_others_go_on(tmp_path: Path) -> Non
     cases = [case("eager"), case("tensorrt")]
     good, bad = measure_model(cases, Settings(rounds=2, round_s=0.01), tmp_path)
     assert good.reason == ""
-    assert good.ratios == (1.0, 1.0, 1.0)
-    assert good.median_ms is not None
-    assert good.median_ms > 0
-    assert (bad.rounds_ms, bad.ratios, bad.median_ms) == ([], None, None)
+    assert len(good.rounds_ms) == 2
+    assert min(map(min, good.rounds_ms)) > 0
+    assert bad.rounds_ms == []
     assert bad.reason.startswith("ValueError: no peer named 'tensorrt'")
 
 
@@ -160,7 +159,6 @@ def test_a_failed_reference_costs_its_model_only(tmp_path: Path, monkeypatch: py
     (found,) = measure_model([case("eager")], Settings(rounds=1, round_s=0.0), tmp_path)
     assert isinstance(found, Row)
     assert found.reason == "MemoryError: float64 is too large"
-    assert found.ratios is None
 
 
 def test_the_process_of_a_runtime_needs_no_torch() -> None:
