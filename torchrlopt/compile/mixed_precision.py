@@ -26,7 +26,6 @@ from torchrlopt.executors.lowering.fx_values import ORIGIN
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
 from torchrlopt.executors.precision.retyped import lowerable, retyped
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.executors.weights.shared_results import SharedResults
 from torchrlopt.executors.weights.static_part import static_inputs, static_nodes
 from torchrlopt.judge import right
 from torchrlopt.judge.budget import Budget, rms
@@ -102,7 +101,6 @@ class MixedPrecision:
         self.inputs = contestant.inputs()
         self._exact, self._options = exact, options
         self._fakes: dict[Any, torch.Tensor] = {}
-        self._shared = SharedResults()
         self._static = static_inputs(captured, options.lowering)
         with without_dispatch_modes():
             self._module = lower_captured(written(graph, contestant.job), captured)
@@ -117,7 +115,7 @@ class MixedPrecision:
         """Build the graph with these calls in bfloat16, or computed with 8-bit integers."""
         with without_dispatch_modes():
             module = retyped(self._module, lowered, quantised, self._fakes, self.is_split)
-            return assemble(module, self._static, self._options.lowering, shared=self._shared)
+            return assemble(module, self._static, self._options.lowering)
 
     def split_if_exact(self, budget: Budget, reference: Sequence[Any]) -> None:
         """Multiply float32 in two parts of bfloat16 from now on, if that uses little of the budget."""

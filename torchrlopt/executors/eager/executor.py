@@ -20,7 +20,6 @@ from torchrlopt.executors.lowering.lazy_code import forward_of, seldom_called
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured, lower_model
 from torchrlopt.executors.registry import Lowered, Refusals
 from torchrlopt.executors.weights.prologue_cache import PrologueCache
-from torchrlopt.executors.weights.shared_results import SharedResults
 from torchrlopt.executors.weights.static_part import static_inputs
 from torchrlopt.options import LoweringOptions
 from torchrlopt.torch_private.modes import without_dispatch_modes
@@ -71,7 +70,6 @@ def assemble(
     static: Collection[str],
     options: LoweringOptions,
     is_plain: bool = False,
-    shared: SharedResults | None = None,
 ) -> EagerCallable:
     """Run all passes on a lowered graph and return the callable.
 
@@ -80,18 +78,13 @@ def assemble(
         static: names of the placeholders that are the same in every call.
         options: the user's options.
         is_plain: see `EagerExecutor.lower`.
-        shared: results that other forms of the graph have for the weights of the first call.
     """
     program = Program(module, static, options.numerics == "real", is_plain)
     run_passes(program, PASSES)
     split, guard = program.parts, program.guard
     names = [str(node.target) for node in split.main.graph.find_nodes(op="placeholder")]
     is_fixed = [at >= len(split.inputs) or name in static for at, name in enumerate(names)]
-    prologue = (
-        forward_of(split.prologue)
-        if options.weights == "live"
-        else seldom_called(split.prologue, None if shared is None else shared.evaluate)
-    )
+    prologue = (forward_of if options.weights == "live" else seldom_called)(split.prologue)
     cache = PrologueCache(
         prologue if guard is None or guard.weights is None else with_answer(prologue), options.weights
     )

@@ -37,28 +37,19 @@ def forward_of(module: fx.GraphModule) -> Callable[..., Any]:
     return forward
 
 
-def seldom_called(module: fx.GraphModule, first: Callable[..., Any] | None = None) -> Callable[..., Any]:
+def seldom_called(module: fx.GraphModule) -> Callable[..., Any]:
     """A function for a module whose graph is final and that is mostly called once.
 
     The first call interprets the graph, which is faster than generating code. Later calls generate it.
-
-    Args:
-        module: the module.
-        first: takes the module and the arguments of the first call, instead of the interpreter.
     """
-    waiting = [first or _interpreted]  # emptied by the first call, which frees what it holds
+    waiting = [fx.Interpreter(module)]  # emptied by the first call
 
     def run(*args: Any) -> Any:
         try:
-            call = waiting.pop()
+            interpreter = waiting.pop()
         except IndexError:
             return forward_of(module)(*args)
-        return call(module, *args)
+        interpreter.extra_traceback = False  # report errors unchanged
+        return interpreter.run(*args)
 
     return run
-
-
-def _interpreted(module: fx.GraphModule, *args: Any) -> Any:
-    interpreter = fx.Interpreter(module)
-    interpreter.extra_traceback = False  # report errors unchanged
-    return interpreter.run(*args)
