@@ -96,17 +96,6 @@ def test_long_calls_are_not_made_twice_before_they_are_timed() -> None:
         assert before.count == num_before
 
 
-def test_long_calls_of_the_check_count_as_a_round() -> None:
-    """But only if a timed round agrees with them."""
-    for quick_ms, seen_ms, num_calls, num_rounds in ((60, 60, 1, 2), (60, 150, 2, 3), (20, 20, 2, 2)):
-        before, after = Call(200.0), Call(quick_ms)
-        seen = Sample(200.0), Sample(seen_ms)
-        found = timing.measure(before, after, list, 500, 0.02, is_warm=True, seen=seen)
-        assert (before.count, after.count) == (num_calls, num_calls)
-        assert found.num_rounds == num_rounds
-        assert (found.before_ms, found.after_ms) == (200.0, quick_ms)
-
-
 def test_the_limit_ends_it() -> None:
     long = timing.measure(Call(100.0), Call(98.0, 99.0), list, limit_ms=500, min_gain=0.02)
     assert long.num_rounds == 3

@@ -162,8 +162,7 @@ def _finish(contestant: Contestant, planned: Planned, options: Options, journal:
                 timing = None
         if timing is None:
             with journal.phase("timing"):
-                seen = contestant.check.seen if options.verify else None
-                timing = against(policy, seen=seen).timing
+                timing = against(policy).timing
         journal.add_timing(timing)
     is_old = timing is planned.timing
     is_known = planned.is_stored and verified is planned.verified and is_old

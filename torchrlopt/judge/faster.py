@@ -35,7 +35,6 @@ def against(
     *,
     settle: bool = False,
     is_warm: bool = False,
-    seen: tuple[timing.Sample, timing.Sample] | None = None,
 ) -> Verdict:
     """Time a candidate against the original.
 
@@ -46,11 +45,8 @@ def against(
         policy: thresholds and limits.
         settle: whether to wait for the runtime's threads to go to sleep.
         is_warm: whether both callables are already warmed up.
-        seen: samples of both; see `timing.measure`.
     """
-    found = timing.measure(
-        original, candidate, inputs, policy.limit_ms, policy.min_gain, settle, is_warm, seen
-    )
+    found = timing.measure(original, candidate, inputs, policy.limit_ms, policy.min_gain, settle, is_warm)
     return Verdict(policy.is_faster(found), found)
 
 

@@ -63,33 +63,6 @@ class Sample(NamedTuple):
         return self.ms if self.is_calm else max(self.spent_ms, self.ms - self.waited_ms)
 
 
-class Stopwatch:
-    """Calls a function, and samples the latest call.
-
-    Args:
-        call: the function.
-
-    Attributes:
-        sample: of the latest call; None before the first.
-    """
-
-    def __init__(self, call: Callee) -> None:
-        self.sample: Sample | None = None
-        self._call = call
-
-    def __call__(self, *args: Any) -> Sequence[Any]:
-        """Call the function."""
-        outputs: list[Sequence[Any]] = []
-
-        def call(*given: Any) -> Sequence[Any]:
-            outputs.append(self._call(*given))
-            return outputs
-
-        cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in args)
-        self.sample = sample_of(call, lambda: args, 1, cuda)
-        return outputs[0]
-
-
 Samples = tuple[list[Sample], list[Sample]]
 _Times = tuple[list[float], list[float]]
 
@@ -102,7 +75,6 @@ def measure(
     min_gain: float,
     settle: bool = False,
     is_warm: bool = False,
-    seen: tuple[Sample, Sample] | None = None,
 ) -> Timing:
     """Time two callables in alternation until the verdict on `min_gain` is clear or `limit_ms` is over.
 
@@ -118,8 +90,6 @@ def measure(
             Threads of one runtime spin for milliseconds after its call, and would slow another one down.
         is_warm: both are warmed up: `after` has been called on these inputs, and the code of `before` has
             been generated and its operators have been called.
-        seen: samples of both, made by the check. Those of long calls count as a round: the check may
-            have run the original in another form, whose overhead is another.
     """
     cuda = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs())
     start = time.perf_counter()
@@ -134,9 +104,6 @@ def measure(
             rough_ms = max(rough_ms, sample_of(after, inputs, 1, cuda).ms)
         repeats = max(1, min(50, int(block_ms / max(rough_ms, 1e-3))))
         if first.ms >= block_ms and is_warm and not settle:  # the first call is a valid sample
-            if seen is not None and min(seen[0].ms, seen[1].ms) >= _LONG_MS:
-                samples[0].append(seen[0])
-                samples[1].append(seen[1])
             samples[0].append(first)
             samples[1].append(sample_of(after, inputs, 1, cuda))
         for number in range(len(samples[0]), _MOST_ROUNDS):
