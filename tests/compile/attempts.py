@@ -7,7 +7,6 @@ from typing import Any
 
 from torchrlopt.compile.attempt import Attempt
 from torchrlopt.compile.choice import Contest
-from torchrlopt.judge.faster import Race
 from torchrlopt.judge.policy import Policy
 from torchrlopt.options import Options
 from torchrlopt.report import Journal, Timing
@@ -36,5 +35,4 @@ def contest_of(
         enough: a speedup after which no other runtime is tried.
     """
     policy = Policy(good_enough_speedup=enough)
-    race: Race[Attempt] = Race(duel, policy, lambda timing: timing.gain > 0)
-    return Contest(attempt, race, options, Journal(), price)
+    return Contest(attempt, duel, policy, options, Journal(), price)

@@ -31,7 +31,6 @@ from torchrlopt.compile.compiled import Compiled
 from torchrlopt.errors import LoweringError, WeightsError
 from torchrlopt.executors import registry
 from torchrlopt.judge import timing
-from torchrlopt.judge.faster import Race
 from torchrlopt.judge.timing import Sample
 from torchrlopt.options import OnError, Options
 from torchrlopt.report import Journal, Report, Status
@@ -101,8 +100,9 @@ class Traffic:
             found = dataclasses.replace(found, run=None, reason="not faster")
         names = ("onnxruntime", "openvino", "inductor")
         variants = [dataclasses.replace(options, executor=name) for name in names]
-        race: Race[Attempt] = Race(choice._no_duel, choice._BY_CALLS, lambda timing: timing.gain > 0)
-        contest = choice.Contest(self._attempt, race, options, Journal(), lambda *_: price)
+        contest = choice.Contest(
+            self._attempt, choice._no_duel, choice._BY_CALLS, options, Journal(), lambda *_: price
+        )
         self.compiled = Compiled(
             found.run or self.graphs["original"],
             Original(),

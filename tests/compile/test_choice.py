@@ -237,29 +237,6 @@ def gains(**after_ms: float) -> Any:
 
 
 @pytest.mark.hides_errors
-@pytest.mark.parametrize(
-    ("after_ms", "wanted"),
-    [
-        ({"tensorrt": 1.0, "eager": 0.5}, ("tensorrt", 1.0, None)),
-        ({"tensorrt": 3.0, "eager": 1.5}, ("eager", 1.5, None)),  # an engine that is slower ends nothing
-        ({"eager": 1.5}, ("eager", 1.5, None)),
-        ({"tensorrt": 3.0, "eager": 4.0}, (None, 3.0, "slower")),
-        ({"tensorrt": 3.0}, (None, 3.0, "slower")),
-    ],
-)
-def test_default_takes_the_first_that_pays(after_ms: dict[str, float], wanted: tuple[Any, ...]) -> None:
-    found = choice.first_that_pays(gains(**after_ms), ("tensorrt", "eager"), Options(), Journal())
-    assert found.timing is not None
-    assert (found.run, found.timing.after_ms, found.reason) == wanted
-
-
-@pytest.mark.hides_errors
-def test_default_raises_what_the_last_one_raises() -> None:
-    with pytest.raises(LoweringError, match="eager"):
-        choice.first_that_pays(gains(), ("tensorrt", "eager"), Options(), Journal())
-
-
-@pytest.mark.hides_errors
 def test_what_won_once_and_wins_no_more_is_not_the_end() -> None:
     """The executor that an earlier process chose fails, or is slower than the original now."""
     auto = Options(executor="auto")

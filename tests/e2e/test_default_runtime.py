@@ -16,10 +16,10 @@ from torch import nn
 import torchrlopt
 from tests.crosses import nightly_but
 from tests.e2e.models import RUNTIMES, STRICT, build
+from torchrlopt.compile.choice import Contest
 from torchrlopt.compile.memory import MEMORY
 from torchrlopt.executors import registry
 from torchrlopt.executors.onnx_runtimes import session_call
-from torchrlopt.judge.faster import Race
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),
@@ -32,7 +32,7 @@ X = torch.linspace(-1, 1, 2 * 16 * 64).reshape(2, 16, 8, 8)
 
 @pytest.fixture(autouse=True)
 def _the_first_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Race, "is_faster", lambda *_: False)
+    monkeypatch.setattr(Contest, "is_faster", lambda *_: False)
 
 
 class ManySmall(nn.Module):

@@ -88,4 +88,4 @@ def test_versions_are_those_of_the_packages(monkeypatch: pytest.MonkeyPatch) -> 
 def test_preferred_executors_come_before_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     first = ExecutorRow("first", "first_executor", "is tried first", preferred_on=("cpu",))
     monkeypatch.setattr(executor_table, "ROWS", (*ROWS, first))
-    assert registry.defaults("cpu") == ("first", "eager")
+    assert registry.preferred("cpu") == ("first",)

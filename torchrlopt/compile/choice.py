@@ -1,10 +1,10 @@
-"""Chooses the executor for a graph: the named one, the first that pays, or the fastest of several.
+"""Chooses the executor for a graph: the named one, or the fastest of several.
 
 `executor="auto"` plans for each executor, times all of them on the user's inputs and keeps the fastest. The
 plan store records which one won, so that the next process builds only that one. `executor="default"` does the
 same with runtimes that are predicted to win clearly, and with eager PyTorch last, each with its plan; once
 one is far faster than the original, no further runtime is tried. If none is predicted to win, it uses eager
-PyTorch.
+PyTorch. On a GPU the runtime that its row prefers takes the place of the predicted ones.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeGuard
 
 import torch
 
@@ -30,9 +30,8 @@ from torchrlopt.compile.progress import progress
 from torchrlopt.executor_table import BASELINE
 from torchrlopt.executors import registry
 from torchrlopt.judge import stored
-from torchrlopt.judge.faster import Duel, Race
 from torchrlopt.judge.policy import Policy
-from torchrlopt.judge.timing import measure
+from torchrlopt.judge.timing import Callee, measure
 from torchrlopt.machine import device
 from torchrlopt.options import Options
 from torchrlopt.plan.planning import given_plan, plan_store, versions
@@ -42,6 +41,9 @@ from torchrlopt.report import Choice, Journal, Timing
 from torchrlopt.substitutions import library_without
 
 logger = logging.getLogger("torchrlopt")
+
+Duel = Callable[[Callee, Callee], Timing]
+"""Times two graphs against each other."""
 
 CHOICE_FORMAT = 3  # incremented when the meaning of a stored choice changes
 
@@ -76,11 +78,11 @@ def choose(attempt: Try, contestant: Contestant, options: Options, journal: Jour
         variants = all_variants(single, where)
         policy = dataclasses.replace(policy, good_enough_speedup=math.inf)
     else:
-        runtimes = (
-            predicted_winners(subject.program.graph, subject.sizes, where.type) if _is_open(options) else ()
-        )
+        runtimes = registry.preferred(where.type)
+        if not runtimes and _is_open(options):
+            runtimes = predicted_winners(subject.program.graph, subject.sizes, where.type)
         if not runtimes:
-            return first_that_pays(attempt, registry.defaults(where.type), options, journal)
+            return attempt(dataclasses.replace(options, executor=BASELINE), journal)
         variants = [dataclasses.replace(single, executor=name) for name in runtimes]
         # Eager may pay only with a measured plan, so it keeps `measure_plans`.
         variants.append(dataclasses.replace(options, executor=BASELINE))
@@ -91,7 +93,7 @@ def choose(attempt: Try, contestant: Contestant, options: Options, journal: Jour
     found = fastest(contest, variants, _key(single, contestant))
     is_searched = found.run is not None and found.options.search.searcher != "none"
     if options.timing.measure_plans > 1 and is_searched and found.options.timing.measure_plans == 1:
-        return _with_measured_plans(attempt, contest.race, options, journal, found)
+        return _with_measured_plans(contest, options, journal, found)
     return found
 
 
@@ -160,9 +162,8 @@ def contest_of(
 ) -> Contest:
     """Return a contest that nobody has entered; see `Contest`."""
     subject = contestant.subject
-    race: Race[Attempt] = Race(duel, policy, lambda timing: timing.gain > 0)
     ratio = functools.partial(price_ratio, subject.program.graph, subject.sizes)
-    return Contest(attempt, race, options, journal, ratio)
+    return Contest(attempt, duel, policy, options, journal, ratio)
 
 
 def _key(options: Options, contestant: Contestant) -> str | None:
@@ -187,9 +188,7 @@ def _is_open(options: Options) -> bool:
     return options.timing.measure and not is_bound and not asks_for_nothing
 
 
-def _with_measured_plans(
-    attempt: Try, race: Race[Attempt], options: Options, journal: Journal, found: Attempt
-) -> Attempt:
+def _with_measured_plans(contest: Contest, options: Options, journal: Journal, found: Attempt) -> Attempt:
     """Return the attempt with the fastest measured plan for the winning executor, or the winner itself.
 
     Raises:
@@ -199,7 +198,7 @@ def _with_measured_plans(
     own.add(choices=found.journal.report().choices)
     own.add_ms("other attempts", found.journal.total_ms - journal.total_ms)
     try:
-        again = attempt(dataclasses.replace(options, executor=found.options.executor), own)
+        again = contest.attempt(dataclasses.replace(options, executor=found.options.executor), own)
     except KeyboardInterrupt:
         logger.warning("rlopt was interrupted: the searched plan is kept")
         return found
@@ -207,7 +206,7 @@ def _with_measured_plans(
         fallback.log_traceback(error)
         logger.info("rlopt keeps the searched plan: %s", error)
         return found
-    if again.run is None or not race.is_faster(again, found):
+    if again.run is None or not contest.is_faster(again, found):
         found.journal.add(measured_plans=again.journal.report().measured_plans)
         found.journal.add_ms("other attempts", (time.perf_counter() - start) * 1e3)
         if found.save is not None:
@@ -216,78 +215,42 @@ def _with_measured_plans(
     return again
 
 
-def first_that_pays(attempt: Try, names: Sequence[str], options: Options, journal: Journal) -> Attempt:
-    """Try executors in order until one takes the graph and runs it faster than the original.
-
-    Args:
-        attempt: makes an attempt.
-        names: of the executors.
-        options: the user's; their executor is ignored.
-        journal: what is known so far; written to by the last attempt.
-
-    Returns:
-        The first attempt that pays; if none does, the first that did not fail.
-
-    Raises:
-        RlOptError: every executor failed; this is the last one's error.
-    """
-    start, known_ms = time.perf_counter(), journal.total_ms
-    kept: Attempt | None = None
-    for number, name in enumerate(names):
-        is_last = name == names[-1]
-        own = journal if is_last and kept is None else journal.fork()
-        try:
-            found = attempt(dataclasses.replace(options, executor=name), own)
-        except recoverable_errors(options.on_error) as error:
-            if is_last and kept is None:
-                raise
-            logger.info("rlopt goes on without %s: %s", name, error)
-            fallback.log_traceback(error)
-            continue
-        if found.run is not None:
-            if number > 0:
-                _add_others(found.journal, start, known_ms)
-            return found
-        logger.info("rlopt goes on without %s: %s", name, found.reason)
-        kept = kept or found
-    assert kept is not None, "the last executor was tried, or raised"
-    if len(names) > 1:
-        _add_others(kept.journal, start, known_ms)
-    return kept
-
-
 class Contest:
-    """Executors that enter a race one by one, and their results. Those that cannot win are left out.
+    """Executors that enter one by one, and the fastest so far. Those that cannot win are left out.
+
+    Each is timed against the original; two that are about as fast are timed against each other.
 
     Args:
         attempt: builds, checks and times one of them.
-        race: that they enter.
+        duel: times two graphs against each other.
+        policy: the thresholds.
         options: the user's.
         journal: what is known so far; not changed.
         price_ratio: of the graph before any plan.
 
     Attributes:
-        race: that they have entered.
-        choices: one for each that entered or was left out, in order.
         attempt: as above.
+        choices: one for each that entered or was left out, in order.
+        best: the fastest so far of those that beat the original.
     """
 
     def __init__(
-        self, attempt: Try, race: Race[Attempt], options: Options, journal: Journal, price_ratio: PriceRatio
+        self,
+        attempt: Try,
+        duel: Duel,
+        policy: Policy,
+        options: Options,
+        journal: Journal,
+        price_ratio: PriceRatio,
     ) -> None:
-        self.race = race
-        self.choices: list[Choice] = []
-        self.attempt, self._options, self._journal = attempt, options, journal
-        self._price_ratio = price_ratio
+        self.attempt, self.choices = attempt, list[Choice]()
+        self.best: Attempt | None = None
+        self._duel, self._policy, self._price_ratio = duel, policy, price_ratio
+        self._options, self._journal = options, journal
         self._start = time.perf_counter()
         self._attempts: list[Attempt] = []  # without their built graphs
         self._num_failed = 0
         self._error: Exception | None = None
-
-    @property
-    def best(self) -> Attempt | None:
-        """The fastest so far of those that beat the original."""
-        return self.race.best
 
     def enter(self, variant: Options) -> bool:
         """Attempt one; return False if it was left out."""
@@ -313,35 +276,53 @@ class Contest:
         return True
 
     def note(self, found: Attempt) -> None:
-        """Let an attempt enter the race."""
+        """Compare an attempt with the best so far."""
         self._attempts.append(found.unbuilt)
-        self.race.enter(found)
+        if found.run is not None and (self.best is None or self.is_faster(found, self.best)):
+            self.best = found
+
+    def is_faster(self, new: Attempt, old: Attempt) -> bool:
+        """Whether one attempt is faster than another; both replace the original."""
+        assert new.run is not None
+        assert old.run is not None
+        if new.timing is None or old.timing is None:
+            return new.timing is not None
+        slowdowns, near = _slowdowns(old.timing, new.timing), self._policy.near
+        is_bound = new.timing.is_bound or old.timing.is_bound
+        if not is_bound and (max(slowdowns) < 1 / near or min(slowdowns) > near):
+            return max(slowdowns) < 1
+        return self._duel(old.run, new.run).gain > 0
 
     def left_out_for(self, executor: str) -> str | None:
         """Return why an executor cannot win, by the times of those that have entered; None if it may."""
-        best, is_late = self.best, time.perf_counter() - self._start > self._options.timing.autotune_s
+        policy, leader = self._policy, self.best
+        best = leader.timing if leader is not None and _is_exact(leader.timing) else None
+        last = self._attempts[-1] if self._attempts else None
         # Eager PyTorch is the last resort, and is built in a moment: it is always tried.
-        if executor != BASELINE:
-            if self._attempts and is_late:
+        if executor != BASELINE and last is not None:
+            if time.perf_counter() - self._start > self._options.timing.autotune_s:
                 return "the time was over"
-            if best is not None and self.race.is_good_enough:
-                return f"{best.options.executor} is far faster than the original"
-        is_variation = bool(self._attempts) and executor == self._attempts[-1].options.executor
-        if is_variation and self.race.is_last_hopeless:
+            if leader and best and best.after_ms * policy.good_enough_speedup <= best.before_ms:
+                return f"{leader.name} is far faster than the original"
+        if best is None or last is None:
+            return None
+        is_variation = last.name == executor
+        if is_variation and _is_exact(last.timing) and min(_slowdowns(best, last.timing)) > policy.hopeless:
             return "with a plan far slower"
-        predicted = self.race.predicted(functools.partial(self._ratio_to, executor))
-        if predicted is not None and predicted[0] >= self.race.policy.least_predicted:
-            slowdown, other = predicted
+        slowdown, other = min(self._predictions(executor, best), default=(0.0, ""))
+        if slowdown >= policy.least_predicted:
             why = f"would take {slowdown:.2f} times as long as the best, by {other}'s time and prices"
-            return f"{why}; tried below {self.race.policy.least_predicted}"
+            return f"{why}; tried below {policy.least_predicted}"
         return None
 
-    def _ratio_to(self, executor: str, other: str) -> float | None:
-        """Return the price in an executor as a multiple of another entrant's; None if they do not compare."""
-        has_parts = any(each.name == other and each.journal.report().parts for each in self._attempts)
-        if other not in registry.row(executor).predicted_from or has_parts:
-            return None
-        return self._price_ratio(executor, other)
+    def _predictions(self, executor: str, best: Timing) -> Iterator[tuple[float, str]]:
+        """Yield times as multiples of the best's, if times scale with prices, and whose time says so."""
+        for each in self._attempts:
+            is_comparable = each.name in registry.row(executor).predicted_from
+            if is_comparable and _is_exact(each.timing) and not each.journal.report().parts:
+                # The best has beaten it, in a duel if necessary, whatever the separate times say.
+                slowdown = max(1.0, min(_slowdowns(best, each.timing)))
+                yield slowdown * self._price_ratio(executor, each.name), each.name
 
     def interrupt(self, rest: Sequence[Options]) -> None:
         """After Ctrl-C: leave out those not yet tried, and keep the best so far."""
@@ -376,6 +357,17 @@ class Contest:
         timed = [each for each in self._attempts if each.timing is not None]
         own = [each for each in timed if each.options.executor == BASELINE]
         return (own or timed or self._attempts)[0]
+
+
+def _is_exact(timing: Timing | None) -> TypeGuard[Timing]:
+    """Whether a time can be compared with others: measured while the machine was calm, and not a bound."""
+    return timing is not None and timing.is_calm and not timing.is_bound
+
+
+def _slowdowns(old: Timing, new: Timing) -> tuple[float, float]:
+    """How many times as long the new one takes: by absolute times, and by ratios to the original."""
+    by_ratio = (new.after_ms / new.before_ms) / (old.after_ms / old.before_ms)
+    return new.after_ms / old.after_ms, by_ratio
 
 
 def _left_out(variant: Options, reason: str) -> Choice:

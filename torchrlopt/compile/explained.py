@@ -43,7 +43,7 @@ def calls_of(lowered: Lowered) -> Calls | None:
 def environment_of(options: Options, device: torch.device) -> Environment:
     """Describe this machine and the user's options, for the report."""
     found, defaults = describe(device), _defaults()
-    runtimes = [executor_table.BASELINE, options.executor, *registry.defaults(device.type)]
+    runtimes = [executor_table.BASELINE, options.executor, *registry.preferred(device.type)]
     return Environment(
         str(found["name"]),
         int(found["threads"]),

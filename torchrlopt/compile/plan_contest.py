@@ -20,14 +20,13 @@ from torchrlopt.compile.contestant import Contestant, lowered_from, written
 from torchrlopt.compile.progress import progress
 from torchrlopt.executors import registry
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.judge.faster import Race
 from torchrlopt.judge.policy import Policy
 from torchrlopt.judge.timing import measure
 from torchrlopt.machine.contention import own_time
 from torchrlopt.options import Options
 from torchrlopt.plan.alternatives import Alternative, alternatives, worth_measuring
 from torchrlopt.plan.planning import Planned, profile_for
-from torchrlopt.report import MeasuredPlan, Timing
+from torchrlopt.report import MeasuredPlan
 from torchrlopt.substitutions import library_without
 
 logger = logging.getLogger("torchrlopt")
@@ -43,19 +42,6 @@ def is_contested(planned: Planned, options: Options) -> bool:
     """Whether to measure plans: not if the user has chosen one, or if it was done before."""
     is_free = options.plan is None and options.search.searcher != "none"
     return options.timing.measure_plans > 1 and is_free and not planned.is_stored
-
-
-@dataclasses.dataclass(frozen=True)
-class _Rival:
-    """A plan that was built and timed against the searched one; an entrant of a `Race`."""
-
-    alternative: Alternative
-    run: Lowered | None
-    timing: Timing
-
-    @property
-    def name(self) -> str:
-        return str(self.alternative.belief)
 
 
 def fastest_plan(
@@ -79,7 +65,7 @@ def fastest_plan(
         min_gain=policy.duel_margin,
         settle=registry.row(options.executor).needs_settling,
     )
-    race: Race[_Rival] = Race(duel, policy, policy.is_clearly_faster)
+    best: tuple[Alternative, Lowered] | None = None
     measured: list[MeasuredPlan] = []
     try:
         rivals = _rivals(contestant, planned, options)
@@ -92,14 +78,17 @@ def fastest_plan(
                         lowered = _built(rival.graph, contestant, options)
                         timing = duel(searched, lowered)
                         # Timed twice: of many equally fast plans one is the fastest by chance.
-                        is_better = policy.is_clearly_faster(timing) and policy.is_clearly_faster(
-                            duel(searched, lowered)
+                        is_kept = (
+                            policy.is_clearly_faster(timing)
+                            and policy.is_clearly_faster(duel(searched, lowered))
+                            and (best is None or policy.is_clearly_faster(duel(best[1], lowered)))
                         )
-                        is_kept = race.enter(_Rival(rival, lowered if is_better else None, timing))
                     except fallback.recoverable_errors(options.on_error) as error:
                         fallback.log_traceback(error)
                         logger.info("rlopt leaves out a plan (%s): %s", rival.belief, error)
                         continue
+                    if is_kept:
+                        best = rival, lowered
                     measured.append(
                         MeasuredPlan(
                             str(rival.belief), rival.plan.cost_after_ms, timing.gain, timing.spread, is_kept
@@ -110,11 +99,11 @@ def fastest_plan(
     except KeyboardInterrupt:
         logger.warning("rlopt was interrupted: the fastest plan so far is kept")
         planned = dataclasses.replace(planned, key=None)  # the next process measures them all
-    if race.best is None:
+    if best is None:
         return planned, tuple(measured)
-    best = race.best.alternative
-    plan = dataclasses.replace(best.plan, searcher=options.search.searcher, found_by="measurements")
-    return dataclasses.replace(planned, plan=plan, graph=best.graph), tuple(measured)
+    fastest, _ = best
+    plan = dataclasses.replace(fastest.plan, searcher=options.search.searcher, found_by="measurements")
+    return dataclasses.replace(planned, plan=plan, graph=fastest.graph), tuple(measured)
 
 
 def _rivals(contestant: Contestant, planned: Planned, options: Options) -> list[Alternative]:

@@ -92,14 +92,9 @@ def available(device_type: str) -> tuple[str, ...]:
     return tuple(row.name for row in _available(device_type))
 
 
-def defaults(device_type: str) -> tuple[str, ...]:
-    """The executors that `executor="default"` tries, in order, if `plan.runtime_prediction` names no runtime.
-
-    Args:
-        device_type: as in `available`.
-    """
-    preferred = (row.name for row in _available(device_type) if device_type in row.preferred_on)
-    return (*preferred, executor_table.BASELINE)
+def preferred(device_type: str) -> tuple[str, ...]:
+    """The executors that `executor="default"` tries before eager PyTorch for any graph; see `available`."""
+    return tuple(row.name for row in _available(device_type) if device_type in row.preferred_on)
 
 
 def version(name: str) -> str:
