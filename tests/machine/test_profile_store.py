@@ -78,24 +78,6 @@ def test_prices_measured_longest_ago_go_first(tmp_path: Path) -> None:
     assert 0 < profile.oldest <= profile.newest <= time.time()
 
 
-def test_memory_is_limited_too(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    store = ProfileStore(tmp_path / "file", max_prices=3)
-    for context in range(1, 6):
-        store.add(DEVICE, EXECUTOR, [made(context)])
-    store.add(DEVICE, EXECUTOR, [made(3)])
-    assert set(store.prices(DEVICE, EXECUTOR)) == {3, 4, 5}
-
-
-def test_what_is_on_disk_again_is_not_hidden_by_memory(store: ProfileStore) -> None:
-    store.path.parent.mkdir(mode=0o700)
-    store.path.parent.chmod(0o777)
-    store.add(DEVICE, EXECUTOR, [made(1, us=2.0)])
-    store.path.parent.chmod(0o700)
-    store.add(DEVICE, EXECUTOR, [made(1, us=8.0)])
-    assert store.prices(DEVICE, EXECUTOR) == {1: made(1, us=8.0)}
-
-
 def test_an_empty_profile_has_no_file_and_no_warning(
     store: ProfileStore, caplog: pytest.LogCaptureFixture
 ) -> None:

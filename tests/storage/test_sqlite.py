@@ -259,7 +259,7 @@ class _Small(sqlite3.Connection):
         self.execute("pragma max_page_count=8")
 
 
-def test_a_full_disk_means_memory(
+def test_a_full_disk_keeps_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain = sqlite3.connect
@@ -267,16 +267,13 @@ def test_a_full_disk_means_memory(
     store = PlanStore(tmp_path / "plans")
     for number in range(8):
         store.put(f"key {number}", {"text": str(number) * 3000})
-    assert [store.get(f"key {number}") for number in range(8)] == [
-        {"text": str(number) * 3000} for number in range(8)
-    ]
-    assert PlanStore(store.directory).get("key 7") is None
-    assert PlanStore(store.directory).get("key 0") == {"text": "0" * 3000}
+    assert store.get("key 7") is None
+    assert store.get("key 0") == {"text": "0" * 3000}
     (message,) = warnings_of(caplog)
     assert "full" in message
 
 
-def test_a_file_that_may_not_grow_means_memory(tmp_path: Path) -> None:
+def test_a_file_that_may_not_grow_keeps_what_was_there(tmp_path: Path) -> None:
     """The system refuses the write, as it does on a full disk."""
 
     def work() -> None:
@@ -285,15 +282,14 @@ def test_a_file_that_may_not_grow_means_memory(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
         for number in range(20):
             store.put(f"key {number}", {"text": str(number) * 3000})
-        for number in range(20):
-            assert store.get(f"key {number}") == {"text": str(number) * 3000}
+        assert store.get("key 19") is None
         assert store.get("before") == {"x": 1}
 
     run(work)
     assert PlanStore(tmp_path / "plans").get("before") == {"x": 1}
 
 
-def test_a_read_only_directory_means_memory() -> None:
+def test_a_read_only_directory_is_read() -> None:
     with ordinary_directory() as folder:
 
         def fill() -> None:
@@ -303,8 +299,7 @@ def test_a_read_only_directory_means_memory() -> None:
             store = PlanStore(folder)
             assert store.get("old") in (None, {"x": 1})
             store.put("new", {"x": 2})
-            assert store.get("new") == {"x": 2}
-            assert PlanStore(folder).get("new") is None
+            assert store.get("new") is None
 
         as_ordinary_user(fill)
         for path in folder.iterdir():
@@ -314,7 +309,7 @@ def test_a_read_only_directory_means_memory() -> None:
         folder.chmod(0o700)
 
 
-def test_a_directory_behind_a_closed_door_means_memory() -> None:
+def test_a_directory_behind_a_closed_door_is_no_error() -> None:
     with ordinary_directory() as folder:
         inside = folder / "closed" / "plans"
 
@@ -324,9 +319,7 @@ def test_a_directory_behind_a_closed_door_means_memory() -> None:
             inside.parent.chmod(0)
             try:
                 assert PlanStore(inside).get("a") is None
-                store = PlanStore(inside)
-                store.put("a", {"x": 1})
-                assert store.get("a") == {"x": 1}
+                PlanStore(inside).put("a", {"x": 1})
             finally:
                 inside.parent.chmod(0o700)
 

@@ -81,12 +81,12 @@ def make_key(parts: Mapping[str, Any]) -> str:
 
 
 class PlanStore:
-    """JSON objects by key, on disk if possible, else in memory; behind them, those of the user's bundle.
+    """JSON objects by key on disk; behind them, those of the user's bundle.
 
     Args:
         directory: directory of the database; created with mode 0700. None: `default_directory()`.
-        max_bytes: limit on the total size of payloads, separately on disk and in memory.
-        max_entries: limit on the number of entries, likewise.
+        max_bytes: limit on the total size of payloads.
+        max_entries: limit on the number of entries.
     """
 
     def __init__(
@@ -95,7 +95,6 @@ class PlanStore:
         self.directory = directory if directory is not None else default_directory()
         self.max_bytes = max_bytes
         self.max_entries = max_entries
-        self._memory: dict[str, str] = {}  # oldest first
         self._database = Database(
             self.directory / "plans.sqlite", "the plan store", {"plans": _TABLE}, [_INDEX]
         )
@@ -112,7 +111,7 @@ class PlanStore:
 
     def get(self, key: str) -> dict[str, Any] | None:
         """Return the object stored under `key`, or None if it is missing or damaged."""
-        text = self._memory.get(key) or self._read(key)
+        text = self._read(key)
         return bundle.given_bundle().get(KIND, key) if text is None else parsed(text)
 
     def put(self, key: str, payload: Mapping[str, Any]) -> None:
@@ -128,9 +127,7 @@ class PlanStore:
             _insert(db, key, text, now)
             self._evict(db, now)
 
-        self._memory.pop(key, None)
-        if not self._database.write(insert):
-            self._keep_in_memory(key, text)
+        self._database.write(insert)
 
     def bundled(self) -> list[bundle.Entry]:
         """Return what is on disk as entries of a bundle; each plan also under its key for other machines."""
@@ -182,7 +179,6 @@ class PlanStore:
 
     def clear(self) -> bool:
         """Delete every entry; return False if the disk is not writable."""
-        self._memory.clear()
         return self._database.clear()
 
     def _read(self, key: str) -> str | None:
@@ -203,13 +199,6 @@ class PlanStore:
         if entries > self.max_entries or num_bytes > self.max_bytes:
             db.execute(_OLDEST, (now, self.max_entries, self.max_bytes))
 
-    def _keep_in_memory(self, key: str, text: str) -> None:
-        self._memory[key] = text
-        # Iterate over copies, because another thread may insert an entry meanwhile.
-        while len(self._memory) > self.max_entries or _size(list(self._memory.values())) > self.max_bytes:
-            oldest = next(iter(list(self._memory)), key)
-            self._memory.pop(oldest, None)
-
 
 def _insert(db: sqlite3.Connection, key: str, text: str, now: float) -> None:
     row = (key, text, checksum(key, text), len(text.encode()), now)
@@ -227,7 +216,3 @@ def _taken_at(payload: Mapping[str, Any], now: float) -> float:
     parts = [payload, *(each for each in payload.values() if isinstance(each, dict))]
     times = [part.get(name) for part in parts for name in ("taken_at", "at")]
     return max((each for each in times if isinstance(each, int | float) and 0 <= each <= now), default=0.0)
-
-
-def _size(texts: list[str]) -> int:
-    return sum(len(text) for text in texts)

@@ -111,7 +111,7 @@ class Database:
                 self._change(change, LOCK_TIMEOUT_S)
         except (sqlite3.Error, OSError) as error:
             if is_vital:
-                self.warn(f"{self.what} cannot be written; what is new stays in memory", str(error))
+                self.warn(f"{self.what} cannot be written; nothing new is kept", str(error))
             return False
         return True
 

@@ -133,18 +133,17 @@ class Profile:
 
 
 class ProfileStore:
-    """Prices by device and executor, on disk if possible, else in memory.
+    """Prices by device and executor, on disk.
 
     Args:
         directory: directory of the database. None: `default_directory()`.
-        max_prices: limit on the number of prices, separately on disk and in memory.
+        max_prices: limit on their number.
     """
 
     def __init__(self, directory: Path | None = None, max_prices: int = MAX_PRICES) -> None:
         where = directory if directory is not None else default_directory()
         self.max_prices = max_prices
         self._database = Database(where / "profile.sqlite", "the profile", _TABLES)
-        self._memory: dict[tuple[str, str], dict[int, Price]] = {}
 
     @property
     def path(self) -> Path:
@@ -162,8 +161,7 @@ class ProfileStore:
         rows = self._database.rows(query, (device, executor))
         if not rows:  # prices of two sources would be a third set, for which no plan is stored
             rows = [row[:-1] for row in _rows_of(given_bundle().get(PRICES, f"{device} {executor}"))]
-        found = {price.context: price for price in map(_parsed, rows) if price is not None}
-        return found | self._memory.get((device, executor), {})
+        return {price.context: price for price in map(_parsed, rows) if price is not None}
 
     def add(self, device: str, executor: str, prices: Iterable[Price], replace: bool = False) -> None:
         """Store prices; never raises if the disk is not writable.
@@ -175,33 +173,17 @@ class ProfileStore:
             replace: replace the stored prices of these nodes instead of averaging.
         """
         fresh = [price for price in prices if price.is_plausible()]
+        one = f"select {_COLUMNS} from prices_1 where device = ? and executor = ? and context = ?"
 
         def merge(db: sqlite3.Connection) -> None:
             for price in fresh:
-                old = None if replace else self._known(db, device, executor, price.context)
-                self._write(db, device, executor, price if old is None else old.merged(price))
+                row = db.execute(one, (device, executor, _text(price.context))).fetchone()
+                old = None if replace or row is None else _parsed(row)
+                merged = price if old is None else old.merged(price)
+                db.execute(f"insert or replace {_PRICE}", _row_of(device, executor, merged, time.time()))
             self._evict(db)
 
-        known = self._memory.setdefault((device, executor), {})
-        if self._database.write(merge):
-            for price in fresh:
-                known.pop(price.context, None)
-            return
-        for price in fresh:
-            old = None if replace else known.pop(price.context, None)
-            known[price.context] = price if old is None else old.merged(price)
-        for context in list(known)[: -self.max_prices]:
-            known.pop(context, None)
-
-    def _known(self, db: sqlite3.Connection, device: str, executor: str, context: int) -> Price | None:
-        row = db.execute(
-            f"select {_COLUMNS} from prices_1 where device = ? and executor = ? and context = ?",
-            (device, executor, _text(context)),
-        ).fetchone()
-        return _parsed(row) if row is not None else None
-
-    def _write(self, db: sqlite3.Connection, device: str, executor: str, price: Price) -> None:
-        db.execute(f"insert or replace {_PRICE}", _row_of(device, executor, price, time.time()))
+        self._database.write(merge)
 
     def _evict(self, db: sqlite3.Connection) -> None:
         """Delete the oldest measurements beyond the limit."""
@@ -279,7 +261,6 @@ class ProfileStore:
 
     def clear(self) -> bool:
         """Delete all prices and probes; return False if the disk is not writable."""
-        self._memory.clear()
         return self._database.clear()
 
 
