@@ -86,11 +86,6 @@ Try = Callable[[Options, Journal], Attempt]
 def attempt(contestant: Contestant, options: Options, journal: Journal) -> Attempt:
     """Make one attempt.
 
-    Args:
-        contestant: the graph and its original.
-        options: plan, executor, check and timing.
-        journal: records what happens, even if this raises.
-
     Raises:
         RlOptError: a stage failed, or the rewritten graph is wrong.
     """

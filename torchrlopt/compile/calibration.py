@@ -21,10 +21,6 @@ def calibrate(model: Callable[..., Any], calls: Sequence[Call]) -> None:
 
     Each graph whose error was too large is built again with fewer calls in bfloat16, at most three times;
     then it computes in float32.
-
-    Args:
-        model: made by `optimise`.
-        calls: positional and keyword arguments of each call.
     """
     found: dict[Compiled, list[float]] = {}
     for number in range(_MOST_TRIES + 1):

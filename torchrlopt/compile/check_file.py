@@ -76,16 +76,6 @@ def check_apart(
 ) -> FileCheck:
     """Run `check_files` in a subprocess with `LIMITS`.
 
-    Args:
-        path_in: see `check_files`.
-        path_out: see `check_files`.
-        seed: see `check_files`.
-        weight_bytes: size of the first model's weights.
-        converted: see `check_files`.
-        verify: see `check_files`.
-        runtime: see `check_files`.
-        policy: see `check_files`.
-
     Raises:
         UnsupportedError: the check cannot be made, or exceeded its limits, or the result does not load.
         VerificationError: the second model computes something else.
@@ -206,12 +196,7 @@ def _plain(module: torch.fx.GraphModule) -> Callable[..., Sequence[Any]]:
 
 
 def main(data: bytes, arguments: Sequence[str]) -> bytes:
-    """Entry point of the subprocess: run `check_files` and return its verdict as JSON.
-
-    Args:
-        data: the converted model, see `check_files`.
-        arguments: both paths, and the settings as JSON.
-    """
+    """Entry point of the subprocess: run `check_files` and return its verdict as JSON."""
     path_in, path_out, given = arguments
     settings = json.loads(given)
     policy = Policy(settings.pop("min_gain"), settings.pop("limit_ms")) if "min_gain" in settings else None

@@ -54,12 +54,6 @@ PriceRatio = Callable[[str, str], float]
 def choose(attempt: Try, contestant: Contestant, options: Options, journal: Journal) -> Attempt:
     """Return the attempt to use, with the executor that the options name or leave open.
 
-    Args:
-        attempt: makes an attempt.
-        contestant: the graph.
-        options: the user's.
-        journal: what is known so far; written to if there is one executor to try, else forked.
-
     Raises:
         RlOptError: every executor failed.
     """
@@ -116,12 +110,6 @@ def choose_at_first(
     attempt: Try, contestant: Contestant, options: Options, journal: Journal
 ) -> tuple[Attempt, Rest | None]:
     """Return the attempt that an earlier process has chosen, or that of `executor="default"` and the rest.
-
-    Args:
-        attempt: makes an attempt.
-        contestant: the graph.
-        options: the user's, with `executor="by_calls"`.
-        journal: as for `choose`.
 
     Raises:
         RlOptError: every executor failed.
@@ -435,12 +423,7 @@ def _correct(key: str, correct: Callable[[Timing], None], timing: Timing) -> Non
 
 
 def all_variants(options: Options, where: torch.device) -> list[Options]:
-    """Return what `executor="auto"` tries: quick ones first, as those after the time limit are left out.
-
-    Args:
-        options: the user's.
-        where: the device of the graph's tensors.
-    """
+    """Return what `executor="auto"` tries: quick ones first, as those after the time limit are left out."""
     variants = []
     for name in registry.available(where.type):
         planned = dataclasses.replace(options, executor=name)
@@ -452,14 +435,7 @@ def all_variants(options: Options, where: torch.device) -> list[Options]:
 
 
 def key_of(options: Options, graph: str, content: str, where: torch.device) -> str:
-    """Return the key of a choice in the plan store.
-
-    Args:
-        options: the user's.
-        graph: hash of the graph before any plan.
-        content: see `Subject`.
-        where: the device of the graph's tensors.
-    """
+    """Return the key of a choice in the plan store."""
     return make_key(
         {
             "format": CHOICE_FORMAT,

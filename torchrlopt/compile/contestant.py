@@ -67,12 +67,8 @@ def planned_again(
 ) -> tuple[Job, onnx_ir.Model]:
     """Plan a graph that is to be saved, and write it as ONNX.
 
-    Args:
-        traced: the graph.
-        options: the user's, with the name of an executor, whose prices a search uses.
-        plans: of the model's graphs, see `Report.plans`. If one of them fits the graph it is used, else the
-            plan comes from the store or a search.
-        journal: records what happens.
+    The first of `plans` that fits the graph is used, see `Report.plans`; without one, the plan comes from the
+    store or a search.
     """
     with journal.phase("capture"):
         job = make_job(traced, options.exclude)
@@ -100,12 +96,6 @@ def keys_of(graph: _C.Graph, program: Program) -> dict[str, int]:
 def lowered_from(model: onnx_ir.Model, graph: _C.Graph, contestant: Contestant, options: Options) -> Lowered:
     """Lower a rewritten graph for the executor that the options name.
 
-    Args:
-        model: the graph as ONNX.
-        graph: the graph itself, whose prices assign parts of it to executors.
-        contestant: what it was rewritten from.
-        options: the user's.
-
     Raises:
         LoweringError: the executor does not accept it.
     """
@@ -115,13 +105,7 @@ def lowered_from(model: onnx_ir.Model, graph: _C.Graph, contestant: Contestant, 
 
 
 def region_prices(graph: _C.Graph, subject: Subject, options: Options) -> Prices:
-    """Return prices of the nodes of a rewritten graph, by their names in the written model.
-
-    Args:
-        graph: the rewritten graph.
-        subject: the graph that it was rewritten from.
-        options: name the executor that may run regions of it.
-    """
+    """Return prices of the nodes of a rewritten graph, by their names in the written model."""
     baseline = dataclasses.replace(options, executor=executor_table.BASELINE)
     outside, inside = (profile_for(each, subject.device) for each in (baseline, options))
     costs = [profile.cost_model(subject.sizes) for profile in (outside, inside)]

@@ -74,10 +74,7 @@ def _defaults() -> dict[str, object]:
 def measure_parts(contestant: Contestant, found: Attempt, built: Lowered) -> None:
     """Measure what each part of the gain is worth, and the calls of the graph; record both in the journal.
 
-    Args:
-        contestant: the graph and its original.
-        found: the attempt that was chosen.
-        built: its rewritten graph. Parts are measured without lower precision: that is measured already.
+    Parts are measured without lower precision, which is measured already.
     """
     options, journal, so_far = found.options, found.journal, found.journal.report()
     run = built if found.lower is None else found.lower.exact()

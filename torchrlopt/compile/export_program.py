@@ -46,13 +46,7 @@ def rewritten_program(
 ) -> ExportedProgram:
     """Return the program of a rewritten model.
 
-    Args:
-        exported: the model.
-        plans: of its graphs, see `Report.plans`. If one of them fits the exported graph it is used, else the
-            plan comes from the store or a search.
-        options: the user's, with the name of an executor, whose prices a search uses.
-        journal: records what happens.
-        precision: of its graphs, see `Report.precision`.
+    See `planned_again` about `plans`; `precision` is that of the graphs, see `Report.precision`.
 
     Raises:
         RlOptError: a stage failed, or the result is wrong.

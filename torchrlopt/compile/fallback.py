@@ -111,9 +111,7 @@ def keep_original(error: Exception, status: Status) -> None:
 def warn_of(error: Exception, has_repro: bool = False) -> None:
     """Warn once per cause that an error has led to the original; log its traceback.
 
-    Args:
-        error: what was raised.
-        has_repro: whether the report can reproduce the failure: the warning then says how.
+    If the report can reproduce the failure, the warning says how.
     """
     cause = error.what if isinstance(error, RlOptError) else _place_of(error)
     hint = _REPRO_HINT if has_repro else ""

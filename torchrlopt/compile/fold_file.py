@@ -43,11 +43,6 @@ def fold(model: onnx_ir.Model, path: Path, weight_bytes: int) -> bool:
     An expression stays if its value is much larger than the weights in it, as for a broadcast, or if its size
     is not known.
 
-    Args:
-        model: standard operators.
-        path: file that contains this model.
-        weight_bytes: size of its weights.
-
     Returns:
         Whether anything was replaced.
 
@@ -169,10 +164,6 @@ def _remove_unread(graph: onnx_ir.Graph) -> None:
 
 def main(data: bytes, arguments: Sequence[str]) -> bytes:
     """Entry point of the subprocess: evaluate values of a file.
-
-    Args:
-        data: nothing.
-        arguments: the path, and the names of the values.
 
     Returns:
         The values as safetensors, named by their positions.

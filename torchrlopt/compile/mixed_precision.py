@@ -236,13 +236,7 @@ class MixedPrecision:
 
 
 def _first_target(budget: Budget, of_all: float, predicted: float) -> float:
-    """The predicted error to begin with: root mean square, for whatever metric the budget is in.
-
-    Args:
-        budget: the user's.
-        of_all: measured error of everything in bfloat16.
-        predicted: the same as predicted.
-    """
+    """The predicted error to begin with: root mean square, for whatever metric the budget is in."""
     if of_all == 0:
         return predicted
     scale = predicted / of_all

@@ -23,10 +23,6 @@ def are_inside(guards: Sequence[Any], model: str) -> list[bool]:
     """Return for each guard whether it is about the model's own attributes.
 
     Checking 1,300 weights, whose memory no cache holds any more, takes milliseconds.
-
-    Args:
-        guards: as Dynamo passes them to a `guard_filter_fn`.
-        model: where Dynamo finds the model, as an expression.
     """
     return [
         guard.orig_guard.source.is_unspecialized_nn_module()
@@ -62,11 +58,6 @@ def others(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], model: str) 
     """Return the tensors that a graph reads and that are not parameters of the model, by source.
 
     Call it inside a backend; it is about the current graph.
-
-    Args:
-        gm: Dynamo's graph.
-        example_inputs: its inputs: real tensors and SymInts.
-        model: where Dynamo finds the model, as an expression.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
     read = [(source_of(node), value) for node, value in zip(placeholders, example_inputs, strict=True)]
@@ -83,10 +74,6 @@ def pin_attributes(gm: torch.fx.GraphModule, model: str) -> None:
     """Make Dynamo guard the identity of the current graph's attributes.
 
     The model's own need no guard. Call it inside a backend, while the graph still accepts guards.
-
-    Args:
-        gm: Dynamo's graph.
-        model: where Dynamo finds the model, as an expression.
     """
     for source, _ in _attributes(gm):
         if not _is_inside(source, model):

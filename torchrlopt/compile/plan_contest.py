@@ -49,11 +49,6 @@ def fastest_plan(
 ) -> tuple[Planned, tuple[MeasuredPlan, ...]]:
     """Measure plans next to the searched one, and keep the fastest.
 
-    Args:
-        contestant: the graph, and the inputs for the timing.
-        planned: the searched plan.
-        options: how many to measure (`measure_plans`, including the searched one), and for how long each.
-
     Returns:
         The winner, and what was measured. After Ctrl-C the fastest so far.
     """

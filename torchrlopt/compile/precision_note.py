@@ -14,13 +14,7 @@ _WORTH_SUGGESTING = 1.3
 
 
 def suggestion(graph: _C.Graph, contestant: Contestant, options: Options) -> str | None:
-    """Return how to ask for lower precision, where it would gain much; None elsewhere.
-
-    Args:
-        graph: the rewritten graph.
-        contestant: what it was rewritten from.
-        options: the user's, without a budget.
-    """
+    """Return how to ask for lower precision, where it would gain much; None elsewhere."""
     device = contestant.subject.device
     factor = bfloat16_speedup(device)
     if factor <= 1 or options.lowering.numerics == "strict" or device.type != "cpu":

@@ -13,12 +13,7 @@ Advance = Callable[[str], None]
 
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Advance]:
-    """Show a bar of `total` parts on standard error, removed at the end; a no-op if it is not a terminal.
-
-    Args:
-        title: of the whole.
-        total: maximum number of parts.
-    """
+    """Show a bar of `total` parts on standard error, removed at the end; a no-op if it is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return

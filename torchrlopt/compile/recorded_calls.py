@@ -21,11 +21,6 @@ def lowered_as(
     """Return a lowered graph in the types that an earlier compilation chose, and the record of that.
 
     The graph itself, and no record, if nothing was lowered or the choice was for another graph.
-
-    Args:
-        module: the lowered graph.
-        static: names of the placeholders that are the same in every call.
-        records: of the earlier compilation, see `Report.precision`.
     """
     for record in records:
         found = names_in(lowerable(module.graph, static), record)
@@ -38,13 +33,6 @@ def check_saved(
     traced: Traced, run: right.Callee, record: PrecisionRecord | None, options: Options, journal: Journal
 ) -> None:
     """Compare what is saved with the original, and record what it is.
-
-    Args:
-        traced: the original.
-        run: what loading will run, on the inputs of the traced graph.
-        record: of its precision, see `lowered_as`.
-        options: the user's.
-        journal: records it.
 
     Raises:
         VerificationError: it is wrong, or beyond the budget.

@@ -43,13 +43,7 @@ def repro_of(
 
     Never raises: if it cannot be made, the reason is logged, and the result is None.
 
-    Args:
-        module: the ATen graph, or Dynamo's if tracing failed.
-        inputs: of the module; no reference to them is kept.
-        static: positions of the weights.
-        options: of the compilation.
-        report: of the graph so far: the plan is read from it.
-        error: the failure; gets a note that names the folder, if one is written.
+    The error gets a note that names the folder. No reference to the inputs is kept.
     """
     try:
         repro = _repro(module, inputs, static, options, report, error)

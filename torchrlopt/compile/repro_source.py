@@ -50,13 +50,7 @@ class Signature:
 
 
 def signatures(module: fx.GraphModule, inputs: Sequence[Any], static: Collection[int]) -> list[Signature]:
-    """Describe each input of a graph.
-
-    Args:
-        module: placeholders carry a fake value if sizes are symbols.
-        inputs: real tensors, numbers and SymInts, in the order of the placeholders.
-        static: positions of the weights.
-    """
+    """Describe each input of a graph."""
     placeholders = list(module.graph.find_nodes(op="placeholder"))
     metas = [node.meta.get("val", node.meta.get("example_value")) for node in placeholders]
     sizes = _sizes(placeholders, metas)

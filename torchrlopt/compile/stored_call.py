@@ -43,16 +43,7 @@ def stored_call(
 ) -> Json:
     """Return the content of one graph of a saved model, see `artefact.module`.
 
-    Args:
-        model: in eval mode.
-        args: of the call.
-        kwargs: of the call.
-        options: the user's; the executor is "eager".
-        plans: of its graphs, see `Report.plans`. If one of them fits the graph it is used, else the plan
-            comes from the store or a search.
-        journal: records what happens.
-        tensors: stores the weights.
-        precision: of its graphs, see `Report.precision`.
+    See `planned_again` about `plans`; `precision` is that of the graphs, see `Report.precision`.
 
     Raises:
         UnsupportedError: the call cannot be stored: it is not one graph, has side effects, writes to its

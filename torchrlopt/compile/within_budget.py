@@ -47,12 +47,7 @@ def within_budget(
 ) -> WithinBudget:
     """Lower what the budget allows.
 
-    Args:
-        contestant: the original.
-        graph: the rewritten graph.
-        exact: the same, built in float32.
-        options: the user's, with a budget.
-        planned_key: of the plan in the plan store; None to neither read nor write a choice there.
+    `planned_key` is that of the plan in the plan store; with None no choice is read or written there.
     """
     record = PrecisionRecord(0.0, Budget.of(options.precision, 0.0).name)
     given = options.precision.max_error
@@ -156,13 +151,6 @@ def _limited(
     reference: Sequence[Any],
 ) -> tuple[Budget, PrecisionRecord]:
     """Return the user's budget, and the record with it.
-
-    Args:
-        options: the user's.
-        record: so far.
-        exact: outputs in float32.
-        whole: outputs with everything in lower precision.
-        reference: outputs in float64.
 
     Raises:
         UnsupportedError: the budget is below the error of float32, or the errors cannot be measured.

@@ -67,13 +67,7 @@ class Conditioning:
             yield [outputs[index] for outputs in self._pairs[number]]
 
     def carried(self, index: int, reference: torch.Tensor, num_pairs: int = 1) -> Carried:
-        """The estimate for a whole output.
-
-        Args:
-            index: of the output.
-            reference: the output in float64.
-            num_pairs: pairs of runs to use: the noise on one number may be small in the first one.
-        """
+        """The estimate for a whole output."""
         found = differences.Errors()
         for noisy in itertools.chain.from_iterable(itertools.islice(self.pairs(index), num_pairs)):
             for _, _, error in carried_blocks(reference, noisy):

@@ -52,8 +52,7 @@ class Errors:
 def blocks(*tensors: torch.Tensor) -> Iterator[tuple[Place, tuple[torch.Tensor, ...]]]:
     """Yield matching blocks of tensors of the same shape, detached and in float64.
 
-    Args:
-        tensors: real tensors. They are cut along the outermost dimensions of the first one's memory layout.
+    They are cut along the outermost dimensions of the first one's memory layout.
     """
     first = tensors[0]
     order = sorted(range(first.dim()), key=first.stride, reverse=True)

@@ -34,13 +34,7 @@ def against(
 ) -> Verdict:
     """Time a candidate against the original.
 
-    Args:
-        original: what runs without torchrlopt.
-        candidate: what may replace it; already verified.
-        inputs: makes the arguments of one call; see `timing.measure`, also for `settle` and `is_warm`.
-        policy: thresholds and limits.
-        settle: whether to wait for the runtime's threads to go to sleep.
-        is_warm: whether both callables are already warmed up.
+    See `timing.measure` about `inputs`, `settle` and `is_warm`.
     """
     found = timing.measure(original, candidate, inputs, policy.limit_ms, policy.min_gain, settle, is_warm)
     return Verdict(policy.is_faster(found), found)

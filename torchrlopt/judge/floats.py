@@ -151,14 +151,7 @@ def _unexplained(
 
 
 def are_close(old: torch.Tensor, new: torch.Tensor, own: Own, work: torch.dtype | None) -> bool:
-    """Whether floats are within half the floor of the tolerance, or the known error. NaN is never close.
-
-    Args:
-        old: of the original.
-        new: of the rewritten graph.
-        own: the original's own error, if known.
-        work: the dtype it was computed in, see `computed_in`.
-    """
+    """Whether floats are within half the floor of the tolerance, or the known error. NaN is never close."""
     tolerance = TOLERANCES.get(old.dtype)
     if tolerance is None:
         return False

@@ -32,10 +32,6 @@ class Squares:
     """Sums of squares over the parts of a tensor, accumulated block by block.
 
     Whether a part is right depends on ratios of such sums, in which their counts cancel.
-
-    Args:
-        shape: of the tensor.
-        device: of the blocks.
     """
 
     def __init__(self, shape: torch.Size, device: torch.device) -> None:
@@ -130,12 +126,7 @@ class Excess:
 
 
 class Local:
-    """Accumulates reference, errors of both graphs and effect of noise for the parts of one output.
-
-    Args:
-        shape: of the output.
-        device: of the output.
-    """
+    """Accumulates reference, errors of both graphs and effect of noise for the parts of one output."""
 
     def __init__(self, shape: torch.Size, device: torch.device) -> None:
         self._shape = shape

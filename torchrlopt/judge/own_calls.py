@@ -22,13 +22,7 @@ _MOST_OTHERS = 100  # calls of other kinds in a row before giving up; each costs
 
 
 class Trial:
-    """Times calls of one kind; thread-safe.
-
-    Args:
-        kind: of the calls.
-        num_reports: number of reports that belong to the graphs of such calls.
-        policy: thresholds and limits of the timing.
-    """
+    """Times calls of one kind; thread-safe."""
 
     def __init__(self, kind: Any, num_reports: int, policy: Policy) -> None:
         self.kind, self.num_reports = kind, num_reports
@@ -58,11 +52,8 @@ class Trial:
     ) -> tuple[Any, Verdict | None]:
         """Make one call in one of two ways.
 
-        Args:
-            original: makes the call with the original.
-            compiled: makes it with the compiled code.
-            arguments: of the call; they determine which device to synchronise with.
-            num_graphs: returns the number of graphs compiled so far: a call that compiles one is not timed.
+        The arguments say which device to synchronise with. A call that compiles a graph, so that `num_graphs`
+        changes, is not timed.
 
         Returns:
             The result, and the verdict once there are enough samples.

@@ -100,12 +100,7 @@ class Policy:
         return timing.before_ms - timing.after_ms > self.wrapper_saving_ms
 
     def is_decided_without_guards(self, before_ms: float, saved_ms: float) -> bool:
-        """Whether graphs take so long, or save so much, that Dynamo's guards around them do not matter.
-
-        Args:
-            before_ms: time of the originals of all graphs of a call, in milliseconds.
-            saved_ms: what the rewritten graphs save of it, in milliseconds.
-        """
+        """Whether graphs take so long, or save so much, that Dynamo's guards around them do not matter."""
         return before_ms > self.long_call_ms or saved_ms >= self.guards_saving_ms
 
 

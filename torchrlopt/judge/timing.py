@@ -121,10 +121,7 @@ def measure(
 def is_over(samples: Samples, spent: float, min_gain: float) -> bool:
     """Whether to stop sampling.
 
-    Args:
-        samples: of both graphs so far.
-        spent: time since the beginning, as a multiple of the limit.
-        min_gain: what the verdict is about.
+    `spent` is the time since the beginning as a multiple of the limit.
     """
     calm = _calm(samples)
     num_rounds, num_calm = len(samples[0]), min(map(len, calm))

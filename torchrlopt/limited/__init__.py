@@ -65,12 +65,7 @@ class Death(Exception):  # noqa: N818  # it says how a subprocess ended
 def run_limited(module: str, arguments: Sequence[str], data: bytes, limits: Limits, what: str) -> bytes:
     """Call `main(data, arguments)` of a module in a subprocess.
 
-    Args:
-        module: its name, or the path of its file, which then runs without importing its package.
-        arguments: for `main`.
-        data: for `main`.
-        limits: of the subprocess.
-        what: describes the task in error messages.
+    `module` is a name, or the path of a file, which then runs without importing its package.
 
     Returns:
         The result of `main`.

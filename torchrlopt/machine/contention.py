@@ -21,12 +21,7 @@ _CALM_SHARE, _CALM_NS = 0.02, 30_000
 
 
 def is_calm(waited: int, wall: int) -> bool:
-    """Whether contention was low enough for a timing to be valid.
-
-    Args:
-        waited: difference of two readings of `waited_ns`, in nanoseconds.
-        wall: time between them, in nanoseconds.
-    """
+    """Whether a timing is valid that took `wall` and waited for so long, both in nanoseconds."""
     return waited <= _CALM_SHARE * wall + _CALM_NS
 
 

@@ -22,9 +22,6 @@ from torchrlopt import _C
 def describe(device: torch.device) -> dict[str, str | int]:
     """Name and speed-relevant properties of `device` and of the process.
 
-    Args:
-        device: the device of the graph's tensors.
-
     Returns:
         JSON-serialisable properties; "threads" is the number that PyTorch currently uses.
     """

@@ -81,10 +81,7 @@ class Belief:
 def beliefs(names: Sequence[str], seed: int, model: _C.DeviceModel) -> Iterator[Belief]:
     """Yield beliefs without end: first each single one, then random combinations.
 
-    Args:
-        names: substitutions that may be excluded.
-        seed: seed of the random combinations.
-        model: the current device model; numbers that are zero in it are not perturbed.
+    Numbers that are zero in the device model are not perturbed.
     """
     single = [Belief(without=frozenset({name})) for name in names]
     single += [Belief(flipped=frozenset({name})) for name in _ABILITIES]
@@ -122,16 +119,7 @@ def alternatives(
     options: SearchOptions,
     plan: Plan,
 ) -> Iterator[Alternative]:
-    """Lazily yield plans whose graphs differ from that of `plan` and from each other.
-
-    Args:
-        graph: the graph before any plan.
-        library: the substitutions.
-        profile: gives the cost model that prices the plans and the device model to perturb.
-        sizes: example sizes of symbols.
-        options: budgets of the greedy search, numerics and seed.
-        plan: the plan found so far.
-    """
+    """Lazily yield plans whose graphs differ from that of `plan` and from each other."""
     cost = profile.cost_model(sizes)
     greedy = options.with_searcher("greedy")
     used = list(dict.fromkeys(name for name, _ in plan.steps))
@@ -159,14 +147,7 @@ def alternatives(
 def worth_measuring(
     found: Iterable[Alternative], kept: _C.Graph, cost: _C.CostModel, count: int
 ) -> list[Alternative]:
-    """The cheapest alternatives that differ measurably from each other and from the current graph.
-
-    Args:
-        found: the alternatives, in any order.
-        kept: the current graph, which they compete with.
-        cost: cost model that decides how much they differ.
-        count: maximum number of results.
-    """
+    """The cheapest alternatives that differ measurably from each other and from the current graph."""
     chosen: list[Alternative] = []
     known = [_Spent.of(kept, cost)]
     for each in sorted(found, key=lambda each: each.plan.cost_after_ms):

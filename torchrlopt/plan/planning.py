@@ -93,9 +93,7 @@ class Planned:
     def remember(self, policy: Policy) -> None:
         """Add it to the plan store, unless it is complete there.
 
-        Args:
-            policy: timings too close to its `min_gain`, given their noise, are not stored, so the next
-                process measures again.
+        Timings too close to `min_gain`, given their noise, are not stored: the next process measures again.
         """
         if self.key is None or self.is_stored:
             return
@@ -178,13 +176,7 @@ def _keys_of(
 
 
 def facts_of(subject: Subject, found: Planned, options: Options) -> Facts:
-    """Return what a plan does, for the report.
-
-    Args:
-        subject: the graph.
-        found: the plan and the rewritten graph.
-        options: the options that it was made with.
-    """
+    """Return what a plan does, for the report."""
     cost = profile_for(options, subject.device).cost_model(subject.sizes)
     program, library = subject.program, library_without(options.exclude)
     plan = found.plan

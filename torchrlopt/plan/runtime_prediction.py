@@ -27,13 +27,7 @@ RUNTIMES = tuple(row.name for row in executor_table.ROWS if row.clearly_below)
 
 
 def predicted_winners(graph: _C.Graph, sizes: Mapping[str, int], device_type: str) -> tuple[str, ...]:
-    """Return the installed executors that `executor="default"` tries before eager PyTorch, cheapest first.
-
-    Args:
-        graph: before any substitution.
-        sizes: example sizes of its symbols.
-        device_type: device of its tensors, "cpu" or "cuda".
-    """
+    """Return the installed executors that `executor="default"` tries before eager PyTorch, cheapest first."""
     installed = [
         name
         for name in registry.available(device_type)
@@ -43,11 +37,7 @@ def predicted_winners(graph: _C.Graph, sizes: Mapping[str, int], device_type: st
 
 
 def cheap(shares: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the executors whose share is at most the bound in their row, cheapest first.
-
-    Args:
-        shares: see `price_shares`.
-    """
+    """Return the executors whose share is at most the bound in their row, cheapest first."""
     found = [name for name, share in shares.items() if share <= registry.row(name).clearly_below]
     return tuple(sorted(found, key=shares.__getitem__))
 
@@ -57,11 +47,6 @@ def price_shares(graph: _C.Graph, sizes: Mapping[str, int], names: Sequence[str]
 
     Typical prices are used even if measured ones exist: measurements of only one executor would bias the
     comparison.
-
-    Args:
-        graph: before any substitution.
-        sizes: example sizes of its symbols.
-        names: the executors.
 
     Returns:
         The fractions; empty if eager PyTorch takes less than `LEAST_US`.
@@ -73,14 +58,7 @@ def price_shares(graph: _C.Graph, sizes: Mapping[str, int], names: Sequence[str]
 
 
 def price_ratio(graph: _C.Graph, sizes: Mapping[str, int], name: str, other: str) -> float:
-    """Return the ratio of the typical CPU costs of a call in two executors.
-
-    Args:
-        graph: before any substitution.
-        sizes: example sizes of its symbols.
-        name: the executor in the numerator.
-        other: the executor in the denominator.
-    """
+    """Return the ratio of the typical CPU costs of a call in two executors."""
     return _price(graph, sizes, name) / _price(graph, sizes, other)
 
 

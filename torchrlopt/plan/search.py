@@ -182,14 +182,7 @@ def graph_hash(graph: _C.Graph) -> str:
 
 
 def search(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions) -> Plan:
-    """Plan with the searcher named in the options.
-
-    Args:
-        graph: the graph to optimise.
-        library: the substitutions that may be applied.
-        cost: cost model of the executor that will run the result.
-        options: searcher, budgets, seed and numerics.
-    """
+    """Plan with the searcher named in the options."""
     return ClassicSearcher().search(graph, library, cost, options)
 
 
@@ -197,12 +190,6 @@ def follow(
     graph: _C.Graph, library: _C.Library, cost: _C.CostModel, steps: Sequence[tuple[str, int]]
 ) -> tuple[_C.Graph, float, tuple[float, ...]]:
     """Apply steps and price the graph before the first and after each.
-
-    Args:
-        graph: the graph to start from.
-        library: the library of their substitutions.
-        cost: the cost model.
-        steps: (substitution name, location) pairs.
 
     Returns:
         The final graph, the cost of `graph`, and the cost after each step, in milliseconds.

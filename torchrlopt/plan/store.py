@@ -72,22 +72,12 @@ class Merged(NamedTuple):
 
 
 def make_key(parts: Mapping[str, Any]) -> str:
-    """Return the SHA-256 (hexadecimal) of everything that a plan depends on.
-
-    Args:
-        parts: canonical graph text, library hash, search options, device fingerprint, versions...; JSON-able.
-    """
+    """Return the SHA-256 (hexadecimal) of everything that a plan depends on."""
     return hashlib.sha256(json.dumps(dict(parts), sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 class PlanStore:
-    """JSON objects by key on disk; behind them, those of the user's bundle.
-
-    Args:
-        directory: directory of the database; created with mode 0700. None: `default_directory()`.
-        max_bytes: limit on the total size of payloads.
-        max_entries: limit on the number of entries.
-    """
+    """JSON objects by key on disk; behind them, those of the user's bundle."""
 
     def __init__(
         self, directory: Path | None = None, max_bytes: int = MAX_BYTES, max_entries: int = MAX_ENTRIES
@@ -145,8 +135,7 @@ class PlanStore:
         An entry that is here already stays, unless its verdicts were taken before those of the other one, or
         it is damaged.
 
-        Args:
-            given: keys and payloads; what is too large is left out.
+        What is too large is left out.
 
         Returns:
             What has changed; None if the disk is not writable: then nothing has.

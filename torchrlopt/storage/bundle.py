@@ -31,12 +31,7 @@ Entry = tuple[str, str, Mapping[str, Any]]
 
 
 class Bundle:
-    """The entries of a bundle; their JSON is decoded when it is asked for.
-
-    Args:
-        where: the file, for messages.
-        texts: JSON by kind and key.
-    """
+    """The entries of a bundle; their JSON is decoded when it is asked for."""
 
     def __init__(self, where: str = "", texts: Mapping[tuple[str, str], str] | None = None) -> None:
         self._where = where

@@ -41,12 +41,7 @@ class CudaProbe:
 
 
 def probe_cuda(device: int = 0, library: Path = LIBRARY) -> CudaProbe:
-    """Probe a CUDA device; never raises if the machine has none.
-
-    Args:
-        device: its index.
-        library: the shared library.
-    """
+    """Probe a CUDA device; never raises if the machine has none."""
     if not library.exists():
         return CudaProbe("not built", "nvcc was not found when the package was built")
     try:

@@ -103,14 +103,7 @@ def cost_model(
     sizes: Mapping[str, int] | None = None,
     threads: int | None = None,
 ) -> _C.CostModel:
-    """Return the analytic cost model of a typical machine, which gives the same plan everywhere.
-
-    Args:
-        executor: name of the executor.
-        device_type: "cpu" or "cuda".
-        sizes: example sizes of symbols.
-        threads: of the kernels on a CPU; None for those that torch has now.
-    """
+    """Return the analytic cost model of a typical machine, which gives the same plan everywhere."""
     return _C.CostModel(device_model(executor, device_type, threads=threads), sizes=dict(sizes or {}))
 
 
@@ -141,11 +134,7 @@ class MachineProfile:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def cost_model(self, sizes: Mapping[str, int] | None = None) -> _C.CostModel:
-        """Return a cost model of measured prices, and of scaled analytic prices for unmeasured nodes.
-
-        Args:
-            sizes: example sizes of symbols.
-        """
+        """Return a cost model of measured prices, and of scaled analytic prices for unmeasured nodes."""
         return _C.CostModel(self.device_model(), table(self.prices), self.factors(), dict(sizes or {}))
 
     def device_model(self) -> _C.DeviceModel:
@@ -158,13 +147,7 @@ class MachineProfile:
 
 
 def machine_profile(executor: str, device: torch.device, store: ProfileStore | None = None) -> MachineProfile:
-    """Return the stored prices of an executor on a device; nothing is measured here.
-
-    Args:
-        executor: name of the executor.
-        device: the device of the user's inputs.
-        store: the profile store; None for this user's.
-    """
+    """Return the stored prices of an executor on a device; nothing is measured here."""
     store = store if store is not None else profile_store()
     where = fingerprint(device)
     prices = tuple(store.prices(where, executor).values())

@@ -21,9 +21,6 @@ _CALLS, _REPEATS = 200, 7
 def probe_device(device: torch.device) -> dict[str, Any]:
     """Measure a device; takes under two seconds on a quiet machine.
 
-    Args:
-        device: a CPU or CUDA device.
-
     Returns:
         JSON-able: "model", the parameters of `DeviceModel` by name; "raw", the underlying measurements;
         "seconds".

@@ -133,12 +133,7 @@ class Profile:
 
 
 class ProfileStore:
-    """Prices by device and executor, on disk.
-
-    Args:
-        directory: directory of the database. None: `default_directory()`.
-        max_prices: limit on their number.
-    """
+    """Prices by device and executor, on disk."""
 
     def __init__(self, directory: Path | None = None, max_prices: int = MAX_PRICES) -> None:
         where = directory if directory is not None else default_directory()

@@ -193,10 +193,6 @@ def fitted_prices(runs: Sequence[tuple[_C.Graph, float]], analytic: _C.CostModel
     Each cost class gets a factor on its analytic price, by least squares of relative errors, regularised
     towards a common factor, because a handful of graphs of one model does not determine every class.
 
-    Args:
-        runs: graphs with their measured times in microseconds.
-        analytic: the analytic cost model of the executor.
-
     Returns:
         One price for each distinct context.
     """

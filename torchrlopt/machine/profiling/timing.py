@@ -94,13 +94,6 @@ def run_times(
     """Return median times of callables that run alternately, in microseconds.
 
     Only calls without contention count, if each callable has at least `min_rounds` of them.
-
-    Args:
-        callables: callables to run on the same inputs.
-        inputs: inputs of all callables.
-        device: device that they run on.
-        seconds: approximate total running time.
-        min_rounds: minimum number of rounds.
     """
     clock = clock_of(device)
     times: list[list[int]] = [[] for _ in callables]

@@ -18,11 +18,6 @@ def walk(graph: _C.Graph, library: _C.Library, seed: int) -> Iterator[_C.Graph]:
     Each step first draws one of the matching substitutions, then one of its locations, so that rare
     substitutions are taken as often as common ones.
 
-    Args:
-        graph: the start of the walk.
-        library: the substitutions.
-        seed: seed of the walk; the same seed gives the same steps.
-
     Yields:
         The graph after each step.
     """
