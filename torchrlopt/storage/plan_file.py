@@ -73,7 +73,8 @@ class SavedPlan:
             "versions": dict(self.versions),
             "graphs": [dict(graph) for graph in self.graphs],
         }
-        return json.dumps({**content, "digest": _digest(content)}, indent=1, allow_nan=False)
+        digest = checksum(KIND, _text(content))
+        return json.dumps({**content, "digest": digest}, indent=1, allow_nan=False)
 
     @classmethod
     def load(cls, path: str | Path) -> SavedPlan:
@@ -103,20 +104,11 @@ class SavedPlan:
         digest = content.pop("digest", None)
         if not is_whole(KIND, _text(content), digest):
             raise SearchError("the plan is damaged: its check sum does not fit", where=str(path))
-        graphs, versions = content.get("graphs"), content.get("versions")
-        if not isinstance(versions, dict) or not isinstance(graphs, list) or not _are_objects(graphs):
-            raise SearchError("the plan is damaged: a part of it is missing", where=str(path))
-        return cls(tuple(graphs), versions)
-
-
-def _are_objects(values: list[Any]) -> bool:
-    return all(isinstance(value, dict) for value in values)
+        match content:
+            case {"graphs": [*graphs], "versions": dict(versions)} if all(isinstance(g, dict) for g in graphs):
+                return cls(tuple(graphs), versions)
+        raise SearchError("the plan is damaged: a part of it is missing", where=str(path))
 
 
 def _text(content: Mapping[str, Any]) -> str:
     return json.dumps(content, sort_keys=True)
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    # Round-trip through JSON, so that the digest matches the parsed content.
-    return checksum(KIND, _text(json.loads(json.dumps(content, allow_nan=False))))
