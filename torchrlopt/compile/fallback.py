@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import traceback
 
 from torchrlopt.capture.aten import NO_OPERATORS
@@ -20,24 +19,20 @@ _REPRO_HINT = f" (report.dump_repro(folder) or {VARIABLE}=folder writes a progra
 
 
 class Warnings:
-    """Warns once per cause; thread-safe."""
+    """Warns once per cause; two threads at once may warn twice."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
-        self._lock = threading.Lock()
 
     def warn(self, cause: str, message: str, outcome: str = "keeps the original graph") -> None:
         """Log a warning of what rlopt does and why, unless there was one for this cause."""
-        with self._lock:
-            is_new = cause not in self._known
+        if cause not in self._known:
             self._known.add(cause)
-        if is_new:
             logger.warning("rlopt %s: %s", outcome, message)
 
     def clear(self) -> None:
         """Reset, so that every cause warns again."""
-        with self._lock:
-            self._known.clear()
+        self._known.clear()
 
 
 WARNINGS = Warnings()
@@ -59,28 +54,23 @@ def is_internal(error: Exception) -> bool:
 
 
 class Hidden:
-    """The internal errors that the fallback has hidden, so that tests and trials can fail; thread-safe."""
+    """The internal errors that the fallback has hidden, so that tests and trials can fail.
+
+    Attributes:
+        texts: their messages, oldest first.
+    """
 
     def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._lock = threading.Lock()
+        self.texts: list[str] = []
 
     def note(self, error: Exception) -> None:
         """Record an error if it is an internal one."""
         if is_internal(error):
-            with self._lock:
-                self._texts.append(f"{type(error).__name__}: {described(error)}")
-
-    @property
-    def texts(self) -> list[str]:
-        """The messages, oldest first."""
-        with self._lock:
-            return list(self._texts)
+            self.texts.append(f"{type(error).__name__}: {described(error)}")
 
     def clear(self) -> None:
         """Clear the record."""
-        with self._lock:
-            self._texts.clear()
+        self.texts.clear()
 
 
 HIDDEN = Hidden()
