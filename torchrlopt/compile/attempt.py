@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import onnx_ir
 
 from torchrlopt.capture.job import Job
-from torchrlopt.compile import fallback
 from torchrlopt.compile.artefacts import log_graphs
 from torchrlopt.compile.compiled import Lower
 from torchrlopt.compile.contestant import Contestant, lowered_from, written
-from torchrlopt.compile.fallback import described, recoverable_errors
 from torchrlopt.compile.plan_contest import fastest_plan, is_contested
 from torchrlopt.compile.precision_note import suggestion
 from torchrlopt.compile.readable import ReadableNames
@@ -34,8 +31,6 @@ from torchrlopt.options import DebugOptions, Options
 from torchrlopt.plan.planning import Planned, facts_of, make_plan
 from torchrlopt.report import Contribution, Drawing, Journal, Timing
 from torchrlopt.report.parts import PRECISION
-
-logger = logging.getLogger("torchrlopt")
 
 _BRIEF_MS = 1.0
 """Time limit for confirming a stored verdict against a plan: no graph is timed in less than two rounds."""
@@ -101,18 +96,8 @@ def attempt(contestant: Contestant, options: Options, journal: Journal) -> Attem
         with journal.phase("measure plans"):
             fastest, measured = fastest_plan(contestant, planned, options)
         journal.add(measured_plans=measured)
-        if fastest.plan != planned.plan:
-            own = journal.fork()
-            own.add(**facts_of(contestant.subject, fastest, options))
-            try:
-                return _finish(contestant, fastest, options, own)
-            except recoverable_errors(options.on_error) as error:
-                journal.add_ms("other attempts", own.total_ms - journal.total_ms)
-                fallback.log_traceback(error)
-                logger.warning(
-                    "the plan that was the fastest cannot be used, the searched one is: %s", described(error)
-                )
-        planned = dataclasses.replace(planned, key=fastest.key)
+        planned = fastest
+        journal.add(**facts_of(contestant.subject, planned, options))
     return _finish(contestant, planned, options, journal)
 
 
