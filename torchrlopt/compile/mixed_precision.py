@@ -175,7 +175,7 @@ class MixedPrecision:
             self.is_split = False
             return None
         record = dataclasses.replace(record, max_error=limit, error=error, error_of_all=of_all)
-        return WithinBudget(run, budget, record, _Narrow(self, budget, reference, record, *names))
+        return WithinBudget(run, budget, record, self._narrowing(budget, reference, record, *names))
 
     def fitted(self, budget: Budget, reference: Sequence[Any], record: PrecisionRecord) -> WithinBudget:
         """Find a choice that keeps the budget; a few are built."""
@@ -209,8 +209,34 @@ class MixedPrecision:
         if choice is None:
             return WithinBudget(None, None, dataclasses.replace(record, reason=found.reason))
         record = self.recorded(record, choice, found.error, kept[0])
-        narrow = _Narrow(self, budget, reference, record, choice.lowered, choice.quantised)
+        narrow = self._narrowing(budget, reference, record, choice.lowered, choice.quantised)
         return WithinBudget(kept[0], budget, record, narrow)
+
+    def _narrowing(
+        self,
+        budget: Budget,
+        reference: Sequence[Any],
+        record: PrecisionRecord,
+        lowered: Collection[str],
+        quantised: Collection[str],
+    ) -> Callable[[float], tuple[Lowered, PrecisionRecord] | None]:
+        """Return what builds the graph again, predicted to keep the budget where it had a larger error."""
+
+        def narrow(error: float) -> tuple[Lowered, PrecisionRecord] | None:
+            nonlocal lowered, quantised
+            choice = self.assignment.of(lowered, quantised)
+            # Two parts of bfloat16 go first: these inputs may cancel more.
+            if not self.is_split or choice.is_exact:
+                choice = self.assignment.within(choice.error * MARGIN * budget.max_error / error)
+                lowered, quantised = choice.lowered, choice.quantised
+            self.is_split = False
+            if choice.is_exact:
+                return None
+            run = self.built(lowered, quantised)
+            own = budget.error(right.run(run, self.inputs, "lower precision"), reference)
+            return run, self.recorded(record, choice, own, run)
+
+        return narrow
 
     def recorded(
         self, record: PrecisionRecord, choice: Choice, error: float, run: EagerCallable
@@ -249,49 +275,6 @@ def _first_target(budget: Budget, of_all: float, predicted: float) -> float:
 def _has_two_parts(built: EagerCallable) -> bool:
     """Whether products of float32 multiply two parts of bfloat16."""
     return any("in two parts" in name for name in inventory(built.main.graph).packed)
-
-
-class _Narrow:
-    """Builds a graph again with fewer calls in bfloat16.
-
-    Args:
-        this: the graph.
-        budget: of the error.
-        reference: outputs in float64.
-        record: of the present choice.
-        lowered, quantised: names of the calls that are, now.
-    """
-
-    def __init__(
-        self,
-        this: MixedPrecision,
-        budget: Budget,
-        reference: Sequence[Any],
-        record: PrecisionRecord,
-        lowered: Collection[str],
-        quantised: Collection[str],
-    ) -> None:
-        self._this, self._budget, self._reference, self._record = this, budget, reference, record
-        self._lowered, self._quantised = lowered, quantised
-
-    def __call__(self, error: float) -> tuple[Lowered, PrecisionRecord] | None:
-        """Build the choice that is predicted to keep the budget where the present one had this error."""
-        assignment, this = self._this.assignment, self._this
-        if this.is_split and (self._lowered or self._quantised):  # these inputs may cancel more
-            this.is_split = False
-            return self._built(assignment.of(self._lowered, self._quantised))
-        this.is_split = False
-        predicted = assignment.of(self._lowered, self._quantised).error
-        choice = assignment.within(predicted * MARGIN * self._budget.max_error / error)
-        self._lowered, self._quantised = choice.lowered, choice.quantised
-        if choice.is_exact:
-            return None
-        return self._built(choice)
-
-    def _built(self, choice: Choice) -> tuple[Lowered, PrecisionRecord]:
-        run = self._this.built(choice.lowered, choice.quantised)
-        own = self._budget.error(right.run(run, self._this.inputs, "lower precision"), self._reference)
-        return run, self._this.recorded(self._record, choice, own, run)
 
 
 def _rung(choice: Choice) -> Rung:
