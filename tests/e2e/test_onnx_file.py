@@ -16,7 +16,7 @@ from baselines.zoo.randomise import randomise
 from tests.e2e.models import Branches, ConvNorm, build
 from tests.onnx.onnx_text import proto_of
 from torchrlopt import optimise_onnx
-from torchrlopt.compile import fold_file, rewrite_file, time_files
+from torchrlopt.compile import check_file, fold_file, rewrite_file
 from torchrlopt.errors import (
     LoweringError,
     ModelFormatError,
@@ -183,7 +183,7 @@ def test_what_is_neither_faster_nor_smaller_is_not_written(
         timings.append(measure(before, lambda: [after() for _ in range(3)], *args))
         return timings[-1]
 
-    monkeypatch.setattr(time_files, "measure", slower)
+    monkeypatch.setattr(check_file, "measure", slower)
     report = optimise_onnx(source, tmp_path / "out.onnx", on_error="raise", executor=runtime)
     assert len(timings) == 2, "with the plan and without"
     assert (report.kept, report.measured_after_ms) == ("original", timings[0].after_ms)
@@ -213,7 +213,7 @@ def test_a_plan_that_does_not_pay_is_left_out(tmp_path: Path, monkeypatch: pytes
         many, few = next(kinds)
         return measure(lambda: [before() for _ in range(many)], lambda: [after() for _ in range(few)], *args)
 
-    monkeypatch.setattr(time_files, "measure", first_slower)
+    monkeypatch.setattr(check_file, "measure", first_slower)
     report = optimise_onnx(tmp_path / "in.onnx", tmp_path / "out.onnx", on_error="raise")
     assert (report.kept, report.steps, report.searcher) == ("rewritten", (), "none")
     assert any("the plan is left out: the rewritten file is not faster" in note for note in report.notes)

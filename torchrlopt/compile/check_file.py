@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,14 +23,15 @@ from onnx_ir.passes import common
 
 from torchrlopt import errors
 from torchrlopt.capture.footprint import MAX_BYTES, check_footprint
-from torchrlopt.compile.time_files import time_files
 from torchrlopt.errors import RlOptError, UnsupportedError, VerificationError
 from torchrlopt.executors.lowering.around import Around, lower_pair
 from torchrlopt.executors.lowering.file_inputs import NUM_ATTEMPTS, drawn
+from torchrlopt.executors.onnx_runtimes.file_calls import RUNTIMES, Feeds
 from torchrlopt.executors.onnx_runtimes.file_trial import try_file
 from torchrlopt.judge import right
 from torchrlopt.judge.policy import Policy
 from torchrlopt.judge.stored import timing_from
+from torchrlopt.judge.timing import measure
 from torchrlopt.limited import Limits, run_limited
 from torchrlopt.onnx import files, safety
 from torchrlopt.onnx.weightless import put_weights_back
@@ -150,9 +152,30 @@ def check_files(
     try_file(path_in, path_out, known if is_known else None, compares=bool(converted))
     timing = None
     if runtime is not None and policy is not None and is_known:
-        timing = time_files(path_in, path_out, known, runtime, policy)
+        timing = _timed(path_in, path_out, known, runtime, policy)
     names = {str(node.name): f"{node.domain or 'ai.onnx'}::{node.op_type}" for node in source.graph}
     return FileCheck(error, tuple(dict.fromkeys(names[name] for name in before.cut)), timing)
+
+
+def _timed(original: Path, written: Path, feeds: Feeds, runtime: str, policy: Policy) -> Timing | None:
+    """Time a file against the one that it was made from; None if the runtime does not run the original.
+
+    Raises:
+        UnsupportedError: the runtime runs the original, but not the other.
+    """
+    if importlib.util.find_spec(runtime) is None:
+        return None
+    try:
+        before = RUNTIMES[runtime](original, feeds)
+        before()
+    except Exception:  # noqa: BLE001 - its errors have no common base
+        return None
+    try:
+        after = RUNTIMES[runtime](written, feeds)
+        after()
+    except Exception as error:
+        raise UnsupportedError(f"{runtime} runs the original, but not the result", got=str(error)) from error
+    return measure(before, after, lambda: (), policy.limit_ms, policy.min_gain)
 
 
 def _as_planned(path: Path, converted: bytes) -> onnx_ir.Model:
