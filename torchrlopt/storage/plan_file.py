@@ -105,8 +105,9 @@ class SavedPlan:
         if not is_whole(KIND, _text(content), digest):
             raise SearchError("the plan is damaged: its check sum does not fit", where=str(path))
         match content:
-            case {"graphs": [*graphs], "versions": dict(versions)} if all(isinstance(g, dict) for g in graphs):
-                return cls(tuple(graphs), versions)
+            case {"graphs": [*graphs], "versions": dict(versions)}:
+                if all(isinstance(each, dict) for each in graphs):
+                    return cls(tuple(graphs), versions)
         raise SearchError("the plan is damaged: a part of it is missing", where=str(path))
 
 
