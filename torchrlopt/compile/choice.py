@@ -93,13 +93,7 @@ def choose(attempt: Try, contestant: Contestant, options: Options, journal: Jour
 
 @dataclasses.dataclass(frozen=True)
 class Rest:
-    """What calls may replace the attempt of the first call with.
-
-    Attributes:
-        contest: without that attempt.
-        variants: to build.
-        key: of the choice in the plan store; None not to write it.
-    """
+    """What calls may replace the attempt of the first call with."""
 
     contest: Contest
     variants: Sequence[Options]

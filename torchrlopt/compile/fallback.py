@@ -54,11 +54,7 @@ def is_internal(error: Exception) -> bool:
 
 
 class Hidden:
-    """The internal errors that the fallback has hidden, so that tests and trials can fail.
-
-    Attributes:
-        texts: their messages, oldest first.
-    """
+    """The internal errors that the fallback has hidden, so that tests and trials can fail."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []

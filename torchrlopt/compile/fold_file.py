@@ -165,8 +165,7 @@ def _remove_unread(graph: onnx_ir.Graph) -> None:
 def main(data: bytes, arguments: Sequence[str]) -> bytes:
     """Entry point of the subprocess: evaluate values of a file.
 
-    Returns:
-        The values as safetensors, named by their positions.
+    The values are safetensors, named by their positions.
     """
     path, *names = arguments
     model = files.load(path)

@@ -64,13 +64,7 @@ def _top1(new: torch.Tensor, ref: torch.Tensor) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """What the outputs may differ by.
-
-    Attributes:
-        max_error: the most that the metric may return.
-        metric: measures the error.
-        name: of the metric, for people.
-    """
+    """What the outputs may differ by."""
 
     max_error: float
     metric: Metric = rms

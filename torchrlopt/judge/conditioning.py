@@ -31,12 +31,7 @@ MOST_PAIRS = 3
 
 
 class Carried(NamedTuple):
-    """An estimate of the rounding errors in one output; 0 (strict) if the graph does not run.
-
-    Attributes:
-        rmse: root mean square error.
-        largest: maximum error.
-    """
+    """An estimate of the rounding errors in one output; 0 (strict) if the graph does not run."""
 
     rmse: float = 0.0
     largest: float = 0.0

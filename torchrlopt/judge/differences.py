@@ -23,10 +23,7 @@ Place = tuple[slice, ...]
 class Errors:
     """Errors of a set of elements.
 
-    Attributes:
-        count: number of elements.
-        squares: sum of the squared errors.
-        largest: the largest error; NaN if any is NaN.
+    `squares` is the sum of the squared errors; `largest` is NaN if any error is.
     """
 
     count: int = 0

@@ -12,12 +12,7 @@ from torchrlopt.report import Timing
 
 
 class Verdict(NamedTuple):
-    """The timing verdict on a candidate.
-
-    Attributes:
-        is_faster: whether it replaces the original.
-        timing: of both.
-    """
+    """The timing verdict on a candidate."""
 
     is_faster: bool
     timing: Timing

@@ -134,16 +134,7 @@ def verify(
 
 @dataclasses.dataclass(frozen=True)
 class Standard:
-    """What rewritten graphs are compared with; shared by all that are given equal inputs.
-
-    Attributes:
-        aten: the graph.
-        inputs: its inputs.
-        original: outputs of the original.
-        sharing: see `overlaps`.
-        work: see `computed_in`.
-        conditioning: of the graph for these inputs.
-    """
+    """What rewritten graphs are compared with; shared by all that are given equal inputs."""
 
     aten: torch.fx.GraphModule
     inputs: Sequence[Any]

@@ -67,9 +67,6 @@ def run_limited(module: str, arguments: Sequence[str], data: bytes, limits: Limi
 
     `module` is a name, or the path of a file, which then runs without importing its package.
 
-    Returns:
-        The result of `main`.
-
     Raises:
         UnsupportedError: the subprocess exceeded a limit or died.
     """

@@ -47,10 +47,7 @@ _MOST_IDLE = 40  # beliefs in a row without a new plan; then stop
 class Belief:
     """A changed assumption about the cost model.
 
-    Attributes:
-        without: substitutions that are excluded.
-        factors: factors on numbers of the `DeviceModel`, by name.
-        flipped: abilities of the `DeviceModel` that are inverted.
+    `factors` are on numbers of the `DeviceModel`; `flipped` are abilities of it that are inverted.
     """
 
     without: frozenset[str] = frozenset()
@@ -100,10 +97,7 @@ def beliefs(names: Sequence[str], seed: int, model: _C.DeviceModel) -> Iterator[
 class Alternative:
     """A plan with the graph that it produces.
 
-    Attributes:
-        belief: the changed assumption.
-        plan: the plan, with costs by the unchanged cost model.
-        graph: the rewritten graph.
+    The costs of the plan are by the unchanged cost model.
     """
 
     belief: Belief
@@ -162,12 +156,7 @@ def worth_measuring(
 
 @dataclasses.dataclass(frozen=True)
 class _Spent:
-    """Predicted time of a graph by node.
-
-    Attributes:
-        us: microseconds by node key.
-        total_us: sum over all nodes, in microseconds.
-    """
+    """Predicted time of a graph by node."""
 
     us: Mapping[int, float]
     total_us: float

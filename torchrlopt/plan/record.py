@@ -51,13 +51,8 @@ def priced(graph: _C.Graph, cost: _C.CostModel) -> Priced:
 class PlanRecord:
     """See `torchrlopt.report.drawing.Record`.
 
-    Attributes:
-        graph: the graph before the plan.
-        steps: the steps of the plan.
-        before: prices of `graph`.
-        after: prices of the rewritten graph.
-        sources: where the user wrote the nodes of `graph`, by name.
-        labels: names of its inputs and weights in the user's words, by name.
+    `sources` and `labels` say where the user wrote the nodes of `graph`, and what its inputs are called
+    there.
     """
 
     graph: _C.Graph
@@ -84,11 +79,7 @@ class PlanRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """A record that has been drawn.
-
-    Attributes:
-        drawing: the drawing that `draw` returns.
-    """
+    """A record that has been drawn."""
 
     drawing: Drawing
 
@@ -98,14 +89,7 @@ class Drawn:
 
 
 class _Replay:
-    """A graph while the steps are replayed.
-
-    Attributes:
-        operators: operators of the current graph, by key.
-        order: their keys in topological order.
-        outputs: keys of the nodes that provide the outputs.
-        origins: see `Drawing`.
-    """
+    """A graph while the steps are replayed."""
 
     def __init__(self, graph: _C.Graph) -> None:
         self._library = load_library()

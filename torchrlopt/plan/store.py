@@ -50,11 +50,7 @@ select key, payload, digest, max(0.0, min(cast(used_at as real), ?)) as used fro
 class Entry:
     """One entry of the store.
 
-    Attributes:
-        key: its key.
-        payload: the stored object.
-        num_bytes: its size as text.
-        used_at: time of the last put or get, in seconds since the epoch.
+    `used_at` is the time of the last put or get, in seconds since the epoch.
     """
 
     key: str

@@ -111,12 +111,8 @@ def cost_model(
 class MachineProfile:
     """The prices known for an executor on this machine.
 
-    Attributes:
-        executor: its name.
-        device_type: "cpu" or "cuda".
-        prices: measured prices.
-        probe: results of the probe; None if it has not run.
-        is_recorded: whether calls are replayed as CUDA graphs.
+    `probe` has the results of the probe, if it has run; with `is_recorded`, calls are replayed as CUDA
+    graphs.
     """
 
     executor: str

@@ -117,12 +117,7 @@ class Price:
 class Profile:
     """Summary of the stored prices of one executor on one device.
 
-    Attributes:
-        device: fingerprint.
-        executor: its name.
-        num_prices: number of timed nodes.
-        oldest: time of the oldest measurement, in seconds since the epoch.
-        newest: time of the newest measurement, likewise.
+    `oldest` and `newest` are times of measurements, in seconds since the epoch.
     """
 
     device: str

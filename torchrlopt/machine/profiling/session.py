@@ -40,11 +40,8 @@ _MAX_IDLE_WALKS = 3  # in a row without enough of them: the profile is complete
 class Timed:
     """A timed graph.
 
-    Attributes:
-        what: "original", "greedy" or "walk".
-        num_nodes: number of nodes that run at every call.
-        num_new: number of those whose context had not been timed before.
-        run_us: median time of a run, in microseconds.
+    `what` is "original", "greedy" or "walk"; of its nodes, `num_new` had not been timed in their context
+    before.
     """
 
     what: str
@@ -192,9 +189,6 @@ def fitted_prices(runs: Sequence[tuple[_C.Graph, float]], analytic: _C.CostModel
 
     Each cost class gets a factor on its analytic price, by least squares of relative errors, regularised
     towards a common factor, because a handful of graphs of one model does not determine every class.
-
-    Returns:
-        One price for each distinct context.
     """
     nodes = [[i for i in graph.topological_order() if _runs(graph, i)] for graph, _ in runs]
     classes = sorted(

@@ -21,11 +21,7 @@ from torchrlopt.options import LoweringOptions
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """One graph of a model; graphs derived from it by substitutions can be lowered.
-
-    Attributes:
-        job: the graph with its inputs.
-    """
+    """One graph of a model; graphs derived from it by substitutions can be lowered."""
 
     job: Job
 

@@ -17,9 +17,6 @@ def walk(graph: _C.Graph, library: _C.Library, seed: int) -> Iterator[_C.Graph]:
 
     Each step first draws one of the matching substitutions, then one of its locations, so that rare
     substitutions are taken as often as common ones.
-
-    Yields:
-        The graph after each step.
     """
     rng = random.Random(seed)
     matches = _C.MatchSet(graph, library)
