@@ -25,7 +25,7 @@ def directory() -> Path:
     store.put("b", {"plan": {"steps": []}, "timing": None, "verified": None})
     store.put("c", {"executor": "eager", "searcher": "agent"})
     profile = ProfileStore()
-    profile.add("ab" * 32, "eager", [Price(1, number, "Relu", 1.0, 0.1, 1.0, 1.0, 1) for number in range(5)])
+    profile.add("ab" * 32, "eager", [Price(1, number, "Relu", 1.0, 1.0, 1) for number in range(5)])
     profile.put_probe("ab" * 32, {"model": {"launch_us": 3.0}})
     (where / "tensorrt").mkdir()
     (where / "tensorrt" / "x.plan").write_bytes(b"x" * 1000)

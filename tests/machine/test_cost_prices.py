@@ -134,7 +134,7 @@ def test_a_factor_for_an_unknown_operator_is_refused() -> None:
 def made(
     own: int, context: int, us: float, op: str = "Relu", analytic_us: float = 1.0, graphs: int = 1
 ) -> Price:
-    return Price(own, context, op, us, 0.1, us, analytic_us, graphs)
+    return Price(own, context, op, us, analytic_us, graphs)
 
 
 def test_a_node_on_its_own_costs_the_mean_of_its_contexts_that_do_work() -> None:

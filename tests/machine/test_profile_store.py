@@ -18,7 +18,7 @@ LARGE = 2**64 - 1
 
 
 def made(context: int, us: float = 2.0, graphs: int = 1) -> Price:
-    return Price(7, context, "Relu", us, 0.25, us / 2, 1.5, graphs)
+    return Price(7, context, "Relu", us, 1.5, graphs)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_prices_seen_again_are_weighted_by_graphs(store: ProfileStore) -> None:
     store.add(DEVICE, EXECUTOR, [made(1, us=2.0, graphs=3)])
     store.add(DEVICE, EXECUTOR, [made(1, us=6.0, graphs=1)])
     (price,) = store.prices(DEVICE, EXECUTOR).values()
-    assert (price.us, price.warm_us, price.num_graphs) == (3.0, 1.5, 4)
+    assert (price.us, price.num_graphs) == (3.0, 4)
 
 
 @pytest.mark.parametrize("us", [-1.0, float("nan"), float("inf"), 1e12])
@@ -46,7 +46,7 @@ def test_implausible_times_are_not_stored(store: ProfileStore, us: float) -> Non
     assert set(store.prices(DEVICE, EXECUTOR)) == {2}
 
 
-@pytest.mark.parametrize("column", ["us", "own", "num_graphs", "spread"])
+@pytest.mark.parametrize("column", ["us", "own", "num_graphs", "analytic_us"])
 @pytest.mark.parametrize("value", ["'zzz'", "-1", "9e999", "cast(x'ff41' as text)", "x'00'"])
 def test_poisoned_rows_are_left_out_and_measured_again(
     store: ProfileStore, column: str, value: str, caplog: pytest.LogCaptureFixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from pathlib import Path
 from typing import Any
 
@@ -77,30 +76,14 @@ def test_stamped_graph_times_every_call(source: profiling.Source) -> None:
     stamped = Stamped(source.lower(source.program.graph, "eager"), clock_of(CPU))
     with torch.no_grad():
         calls, run = stamped(source.inputs)
-        warm = stamped.warm(source.inputs)
-    assert len(calls) == len(stamped.origins) == len(stamped.sources) == len(warm)
-    assert all(ns > 0 for ns in [*calls, *warm])
+    assert len(calls) == len(stamped.origins) == len(stamped.sources)
+    assert all(ns > 0 for ns in calls)
     assert sum(calls) <= run
 
 
 def test_only_the_eager_executor_is_stamped() -> None:
     with pytest.raises(UnsupportedError, match="call by call"):
         Stamped(lambda *args: args, clock_of(CPU))
-
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What a CUDA device is waited for and when the clock is read, in order; the device need not exist."""
-    found: list[str] = []
-    read = time.perf_counter_ns
-
-    def reading() -> int:
-        found.append("read")
-        return read()
-
-    monkeypatch.setattr(time, "perf_counter_ns", reading)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: found.append(f"wait {device}"))
-    return found
 
 
 def test_prices_add_up_to_the_run(source: profiling.Source) -> None:

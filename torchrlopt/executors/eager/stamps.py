@@ -19,9 +19,6 @@ from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.generated_code import checked
 
-_CALLS = ("call_function", "call_method", "call_module")
-_REPEATS = 3  # back-to-back runs of a call, to time it with warm caches
-
 
 class Stamped:
     """A lowered graph that reports when each of its calls ended.
@@ -68,12 +65,6 @@ class Stamped:
         end = self._clock()
         return [after - before for before, after in itertools.pairwise(stamps)], end - start
 
-    def warm(self, args: Sequence[Any]) -> list[int]:
-        """Nanoseconds of each timed call, repeated back to back; results are not those of the graph."""
-        repeating = _Repeating(self._lowered.main, self._clock)
-        repeating.run(*self._lowered.arguments(args))
-        return repeating.times_ns
-
 
 def _with_clock(main: fx.GraphModule, clock: Clock) -> fx.GraphModule:
     """The graph with a clock reading before the first call and after every call."""
@@ -91,27 +82,3 @@ def _with_clock(main: fx.GraphModule, clock: Clock) -> fx.GraphModule:
         if is_call:
             stamps.append(graph.call_function(clock))
     return fx.GraphModule(main, checked(graph))
-
-
-class _Repeating(fx.Interpreter):
-    """Runs a graph, repeating every call several times."""
-
-    def __init__(self, module: fx.GraphModule, clock: Clock) -> None:
-        super().__init__(module)
-        self._clock = clock
-        self.times_ns: list[int] = []  # of the fastest repeat of each call
-
-    def run_node(self, n: fx.Node) -> Any:
-        """Run a node; calls are repeated."""
-        if n.op not in _CALLS:
-            return super().run_node(n)
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
-        run = getattr(self, n.op)
-        result = run(n.target, args, kwargs)
-        best = 2**63
-        for _ in range(_REPEATS):
-            start = self._clock()
-            result = run(n.target, args, kwargs)
-            best = min(best, self._clock() - start)
-        self.times_ns.append(best)
-        return result

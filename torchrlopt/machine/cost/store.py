@@ -30,8 +30,8 @@ MAX_PRICES = 200_000  # keeps the most recently measured
 _TABLES = {
     "prices_1": """(
         device text not null, executor text not null, context text not null, own text not null,
-        op text not null, us real not null, spread real not null, warm_us real not null,
-        analytic_us real not null, num_graphs integer not null, measured_at real not null,
+        op text not null, us real not null, analytic_us real not null, num_graphs integer not null,
+        measured_at real not null,
         primary key (device, executor, context)
     ) without rowid""",
     "probes_1": """(
@@ -49,13 +49,12 @@ select device, executor, count(*), max(0.0, min(cast(min(measured_at) as real), 
     max(0.0, min(cast(max(measured_at) as real), :now))
 from prices_1 group by device, executor
 """
-_COLUMNS = "context, own, op, us, spread, warm_us, analytic_us, num_graphs"
+_COLUMNS = "context, own, op, us, analytic_us, num_graphs"
 _DATED = f"{_COLUMNS}, measured_at"
-_PRICE = "into prices_1 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_PRICE = "into prices_1 values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _PRICE_IF_NEWER = f"""
 insert {_PRICE} on conflict do update set own = excluded.own, op = excluded.op, us = excluded.us,
-    spread = excluded.spread, warm_us = excluded.warm_us, analytic_us = excluded.analytic_us,
-    num_graphs = excluded.num_graphs, measured_at = excluded.measured_at
+    analytic_us = excluded.analytic_us, num_graphs = excluded.num_graphs, measured_at = excluded.measured_at
 where excluded.measured_at > prices_1.measured_at
 """
 _PROBE_IF_NEWER = """
@@ -75,8 +74,6 @@ class Price:
         op: its operator.
         us: median time in the graphs that contain it, in microseconds; 0 if it is fused into another node's
             kernel.
-        spread: interquartile range over the median.
-        warm_us: median time when repeated immediately, with its inputs in the caches, in microseconds.
         analytic_us: time predicted by the analytic model, in microseconds.
         num_graphs: number of graphs in which it was timed.
     """
@@ -85,32 +82,19 @@ class Price:
     context: int
     op: str
     us: float
-    spread: float
-    warm_us: float
     analytic_us: float
     num_graphs: int
 
     def is_plausible(self) -> bool:
         """Whether all numbers are finite and in range."""
-        times = (self.us, self.warm_us, self.analytic_us)
         is_counted = 0 < self.num_graphs <= _MAX_GRAPHS
-        return all(0 <= each <= _MAX_US for each in times) and self.spread >= 0 and is_counted
+        return all(0 <= each <= _MAX_US for each in (self.us, self.analytic_us)) and is_counted
 
     def merged(self, other: Price) -> Price:
         """Return the mean of both, weighted by their numbers of graphs."""
         total = self.num_graphs + other.num_graphs
-        part = other.num_graphs / total
-
-        def mix(mine: float, theirs: float) -> float:
-            return mine + part * (theirs - mine)
-
-        return dataclasses.replace(
-            other,
-            us=mix(self.us, other.us),
-            spread=mix(self.spread, other.spread),
-            warm_us=mix(self.warm_us, other.warm_us),
-            num_graphs=min(total, _MAX_GRAPHS),
-        )
+        us = self.us + other.num_graphs / total * (other.us - self.us)
+        return dataclasses.replace(other, us=us, num_graphs=min(total, _MAX_GRAPHS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,7 +247,7 @@ def digest_of(prices: Iterable[Price]) -> str:
 def _row_of(device: str, executor: str, price: Price, at: float) -> tuple[Any, ...]:
     """Return the row of the database for a price."""
     keys = (device, executor, _text(price.context), _text(price.own), price.op)
-    return (*keys, price.us, price.spread, price.warm_us, price.analytic_us, price.num_graphs, at)
+    return (*keys, price.us, price.analytic_us, price.num_graphs, at)
 
 
 def _rows_of(payload: Mapping[str, Any] | None) -> list[tuple[Any, ...]]:
@@ -285,23 +269,12 @@ def _text(key: int) -> str:
 def _parsed(row: tuple[Any, ...]) -> Price | None:
     """Parse a row of the database; return None if it is malformed."""
     try:
-        context, own, op, us, spread, warm_us, analytic_us, num_graphs = row
-        price = Price(
-            own=int(own, 16),
-            context=int(context, 16),
-            op=str(op),
-            us=float(us),
-            spread=float(spread),
-            warm_us=float(warm_us),
-            analytic_us=float(analytic_us),
-            num_graphs=int(num_graphs),
-        )
+        context, own, op, us, analytic_us, num_graphs = row
+        price = Price(int(own, 16), int(context, 16), str(op), float(us), float(analytic_us), int(num_graphs))
     except (TypeError, ValueError, OverflowError):
         return None
     keys = (price.own, price.context)
-    is_finite = all(
-        math.isfinite(each) for each in (price.us, price.spread, price.warm_us, price.analytic_us)
-    )
+    is_finite = math.isfinite(price.us) and math.isfinite(price.analytic_us)
     return price if is_finite and price.is_plausible() and all(0 <= key < 2**64 for key in keys) else None
 
 

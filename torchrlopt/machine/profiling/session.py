@@ -135,10 +135,7 @@ class _Session:
             self.store.add(self._device, self.executor, prices, replace=True)
         else:
             run_us, drift = timed.run_us, self._drift(lowered)
-            prices = [
-                dataclasses.replace(price, us=price.us * drift, warm_us=price.warm_us * drift)
-                for price in timed.prices
-            ]
+            prices = [dataclasses.replace(price, us=price.us * drift) for price in timed.prices]
             self.store.add(self._device, self.executor, prices)
         self._cost = None
         return run_us
@@ -212,7 +209,7 @@ def fitted_prices(runs: Sequence[tuple[_C.Graph, float]], analytic: _C.CostModel
             own_key, context = analytic.keys(graph, id_)
             op, us = str(graph.node(id_)["op"]), analytic.node(graph, id_)["time_us"]
             fitted = float(us * factors[_cost_class(graph, id_)])
-            prices[context] = Price(own_key, context, op, fitted, 0.0, fitted, us, num_graphs=1)
+            prices[context] = Price(own_key, context, op, fitted, us, num_graphs=1)
     return list(prices.values())
 
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from torchrlopt import _C
 from torchrlopt.executors.device_clock import Clock, clock_of
@@ -72,15 +71,15 @@ def time_nodes(
     outside = np.median(np.asarray(runs_ns) / 1e3 - np.asarray(calls_ns).sum(axis=1) / 1e3)
     plain_us = float(np.median(plain_ns)) / 1e3
     medians = np.median(calls, axis=0)
-    quartiles = np.percentile(calls, [25, 75], axis=0)
     scale = max(plain_us - float(outside), 0.0) / max(float(medians.sum()), 1e-9)
-    with torch.no_grad():
-        warm = np.maximum(np.asarray(stamped.warm(source.inputs)) / 1e3 - reading, 0.0)
     owners = _owners(stamped, source.node_ids(graph), graph, analytic)
-    nodes = _by_node(owners, medians * scale, quartiles[1] - quartiles[0], np.minimum(warm, medians) * scale)
+    nodes: dict[int, float] = defaultdict(float)
+    for owner, us in zip(owners, medians * scale, strict=True):
+        if owner is not None:
+            nodes[owner] += float(us)
     leaves = graph.inputs
     for id_ in leaves:  # overhead around the kernels, above all weight checks
-        nodes[id_] = _Node(float(outside) / len(leaves), 0.0, 0.0)
+        nodes[id_] = float(outside) / len(leaves)
     return TimedGraph(_prices(graph, analytic, nodes), plain_us)
 
 
@@ -118,15 +117,6 @@ def run_times(
                 break
     counted = calm if min(map(len, calm)) >= min_rounds else times
     return [float(np.median(own)) / 1e3 for own in counted]
-
-
-@dataclasses.dataclass
-class _Node:
-    """Microseconds of one node: in the program, interquartile range, repeated immediately."""
-
-    us: float = 0.0
-    range_us: float = 0.0
-    warm_us: float = 0.0
 
 
 def _rounds(
@@ -195,20 +185,7 @@ def _owners(
     return owners
 
 
-def _by_node(
-    owners: Sequence[int | None], us: NDArray[Any], range_us: NDArray[Any], warm_us: NDArray[Any]
-) -> dict[int, _Node]:
-    """Sum the calls of each node."""
-    nodes: dict[int, _Node] = defaultdict(_Node)
-    for owner, own, spread, warm in zip(owners, us, range_us, warm_us, strict=True):
-        if owner is not None:
-            nodes[owner].us += float(own)
-            nodes[owner].range_us += float(spread)
-            nodes[owner].warm_us += float(warm)
-    return nodes
-
-
-def _prices(graph: _C.Graph, analytic: _C.CostModel, nodes: Mapping[int, _Node]) -> list[Price]:
+def _prices(graph: _C.Graph, analytic: _C.CostModel, nodes: Mapping[int, float]) -> list[Price]:
     """Return one price per distinct context: the mean over the nodes that have it."""
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
     for id_ in graph.topological_order():
@@ -216,21 +193,10 @@ def _prices(graph: _C.Graph, analytic: _C.CostModel, nodes: Mapping[int, _Node])
             groups[analytic.keys(graph, id_)].append(id_)
     prices = []
     for (own, context), members in groups.items():
-        timed = [nodes.get(id_, _Node()) for id_ in members]
         # The mean, not the median: identical nodes early and late in a program differ in what is cached.
-        us = float(np.mean([node.us for node in timed]))
-        prices.append(
-            Price(
-                own=own,
-                context=context,
-                op=str(graph.node(members[0])["op"]),
-                us=us,
-                spread=float(np.mean([node.range_us for node in timed])) / us if us > 0 else 0.0,
-                warm_us=float(np.mean([node.warm_us for node in timed])),
-                analytic_us=analytic.node(graph, members[0])["time_us"],
-                num_graphs=1,
-            )
-        )
+        us = float(np.mean([nodes.get(id_, 0.0) for id_ in members]))
+        op, analytic_us = str(graph.node(members[0])["op"]), analytic.node(graph, members[0])["time_us"]
+        prices.append(Price(own, context, op, us, analytic_us, num_graphs=1))
     return prices
 
 
