@@ -18,7 +18,6 @@ import platform
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -50,7 +49,6 @@ logger = logging.getLogger("torchrlopt")
 TEST_GRAPHS = 24
 TEST_EXPANSIONS = 64
 PRICES = "prices.json"
-LATENCY = "latency.json"
 TARGET = "target.json"
 
 
@@ -63,14 +61,12 @@ class Target:
         executor: its prices are used.
         models: of the suite; their nodes are timed, and the agent is tested on them too.
         profile_s: seconds of timing for each model.
-        latency_graphs: variants of each model whose whole time is measured.
     """
 
     device: str = "cpu"
     executor: str = "eager"
     models: tuple[str, ...] = ()
     profile_s: float = 20.0
-    latency_graphs: int = 8
 
 
 def retrain(
@@ -120,7 +116,6 @@ def retrain(
     _claim_for(folder, target, resume)
     graphs = measure.graphs_of(target.models)
     prices = _prices(folder, target, typical)
-    latency = _latency(folder, target, prices)
     trainer = trainer_of(config, folder, resume=resume, prices=prices)
     trainer.run()
     samples = [sample.graph for sample in held_out_graphs(test_graphs)] + list(graphs.values())
@@ -137,17 +132,13 @@ def retrain(
     kept = package if package is not None and scores["shipped"].ratio < scores["agent"].ratio else None
     entries = {name: dataclasses.asdict(score) for name, score in scores.items()}
     summary = {"device": target.device, "graphs": len(samples), "searchers": entries}
-    if latency is not None:
-        summary["latency"] = latency["quality"]
-    extra = {"latency": latency["model"]} if latency is not None else None
     path = folder / AGENT
     if kept is None:
-        trainer.export(summary, path, extra)
+        trainer.export(summary, path)
     else:
-        told = {**kept.metadata, "scores": summary, **(extra or {})}
-        checkpoint.save(path, kept.network, trainer.library, told)
+        checkpoint.save(path, kept.network, trainer.library, {**kept.metadata, "scores": summary})
     (folder / "scores.json").write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
-    (folder / "CARD.md").write_text(card(trainer, scores, target, path, latency, kept), encoding="utf-8")
+    (folder / "CARD.md").write_text(card(trainer, scores, target, path, kept), encoding="utf-8")
     names = [f"held-out graph {i}" for i in range(test_graphs)] + list(graphs)
     report.write(folder, names, plans, scores)
     return scores
@@ -190,41 +181,16 @@ def _prices(folder: Path, target: Target, typical: Prices) -> Prices:
     return prices
 
 
-def _latency(folder: Path, target: Target, prices: Prices) -> dict[str, Any] | None:
-    """What was learnt from measured times, now or when the run began; None if nothing can be measured."""
-    path = folder / LATENCY
-    if path.exists():
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    is_there = target.device == "cpu" or torch.cuda.is_available()
-    if not target.models or not is_there:
-        return None
-    model, quality = measure.latency_of(
-        target.device, target.executor, target.models, prices, target.latency_graphs
-    )
-    found = {"model": model.as_dict(), "quality": quality}
-    write_whole(path, json.dumps(found).encode())
-    return found
-
-
 def card(
     trainer: Trainer,
     scores: Mapping[str, Score],
     target: Target,
     path: Path,
-    latency: Mapping[str, Any] | None = None,
     kept: Agent | None = None,
 ) -> str:
     """The model card: provenance and performance of the agent."""
     table = "\n".join(table_of(scores))
     measured = len(trainer.prices.measured)
-    learnt = ""
-    if latency is not None:
-        quality = latency["quality"]
-        learnt = (
-            "\nMeasured latency of whole graphs, on models that the fit did not see: error "
-            f"{quality['learned_error']:.1%} (cost model alone {quality['plain_error']:.1%}), Kendall "
-            f"{quality['learned_kendall']:.2f} ({quality['plain_kendall']:.2f}).\n"
-        )
     models = ", ".join(target.models) or "none"
     instead = ""
     if kept is not None:
@@ -235,7 +201,7 @@ Row `{trainer.config.row}`, {trainer.update} updates, {trainer.real_steps} real 
 {trainer.seconds / 3600:.2f} h on {platform.processor() or platform.machine()}, costs of `{target.device}`
 under `{target.executor}`, {measured} measured prices (models timed: {models}).
 Library {trainer.library.hash}, schema {trainer.controller.schema.hash}, seed {trainer.config.seed}.
-{learnt}
+
 Graphs that training never saw: families and structures that are held out, and the models named above. At most
 {TEST_EXPANSIONS} expansions each.
 
@@ -259,7 +225,6 @@ def main() -> None:
     parser.add_argument("--executor", default="eager", help="whose prices are learnt")
     parser.add_argument("--models", default="", help="models of the suite to time and to test on: a,b,c")
     parser.add_argument("--profile-s", type=float, default=20.0, help="seconds of timing for each model")
-    parser.add_argument("--latency-graphs", type=int, default=8, help="graphs around each model to run")
     parser.add_argument("--test-graphs", type=int, default=TEST_GRAPHS, help="held-out graphs")
     add_arguments(parser, row=SHIPPED_ROW, minutes=10.0, updates=10**6)
     given = parser.parse_args()
@@ -272,7 +237,7 @@ def main() -> None:
         scores = retrain(
             config_of(given),
             given.out,
-            Target(given.device, given.executor, tuple(names), given.profile_s, given.latency_graphs),
+            Target(given.device, given.executor, tuple(names), given.profile_s),
             resume=given.resume,
             test_graphs=given.test_graphs,
         )

@@ -191,14 +191,12 @@ class Trainer(abc.ABC):
         self,
         scores: dict[str, Any] | None = None,
         path: Path | None = None,
-        extra: dict[str, Any] | None = None,
     ) -> Path:
         """Write the networks: as an agent if they can be one, else as a checkpoint that training reads.
 
         Args:
             scores: their evaluation results.
             path: output path; in the folder of the run if None.
-            extra: further metadata.
 
         Returns:
             The output path.
@@ -206,7 +204,7 @@ class Trainer(abc.ABC):
         is_agent = self.config.row == SHIPPED_ROW and self.config.encoder == "graph_network"
         network = stripped(self.controller) if is_agent else self.controller
         path = path or self.folder / (AGENT if is_agent else NETWORKS)
-        told = {**self.provenance(), "scores": scores or {}, **(extra or {})}
+        told = {**self.provenance(), "scores": scores or {}}
         checkpoints.save(path, network, self.library, told)
         return path
 

@@ -45,12 +45,12 @@ def test_a_plan_says_who_made_it(tmp_path: Path) -> None:
     assert plan.cost_after_ms < plan.cost_before_ms
 
 
-def test_without_an_agent_greedy_and_beam_plan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_an_agent_its_first_plan_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     missing = str(tmp_path / "missing.safetensors")
     with caplog.at_level(logging.WARNING, "torchrlopt"):
         plan = planning.search_plan(GRAPHS[0], LIBRARY, COST, SearchOptions(searcher="agent", agent=missing))
     assert "missing.safetensors" in caplog.text
-    assert plan.searcher in ("greedy", "beam")
+    assert plan.searcher != "agent"
     assert plan.cost_after_ms < plan.cost_before_ms
     with pytest.raises(AgentError, match=r"missing\.safetensors"):
         planning.search_plan(

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from torchrlopt import _C
 from torchrlopt.agent import checkpoint
-from torchrlopt.agent.search.searcher import AgentSearcher, SearcherWithoutAgent
+from torchrlopt.agent.search.first_plan import SearcherWithoutAgent
+from torchrlopt.agent.search.searcher import AgentSearcher
 from torchrlopt.errors import AgentError
 from torchrlopt.options import SearchOptions
 from torchrlopt.plan.search import Searcher
@@ -37,7 +38,7 @@ def digest(options: SearchOptions) -> str:
 
 
 def make_searcher(options: SearchOptions, library: _C.Library) -> Searcher:
-    """Return `searcher_of`; if the agent cannot be loaded, warn and fall back to greedy and beam.
+    """Return `searcher_of`; if the agent cannot be loaded, warn and fall back to greedy and local search.
 
     Raises:
         AgentError: the agent cannot be loaded and `on_error="raise"`.
@@ -47,7 +48,7 @@ def make_searcher(options: SearchOptions, library: _C.Library) -> Searcher:
     except AgentError as error:
         if options.on_error == "raise":
             raise
-        logger.warning("there is no agent, greedy and beam are used instead: %s", error)
+        logger.warning("there is no agent, greedy and local search are used instead: %s", error)
         return SearcherWithoutAgent()
 
 

@@ -22,7 +22,6 @@ from safetensors.torch import save as save_tensors
 from torch import nn
 
 from torchrlopt import _C
-from torchrlopt.agent.latency import LatencyModel
 from torchrlopt.agent.networks.agent_network import AgentConfig, AgentNetwork
 from torchrlopt.agent.observation import Schema
 from torchrlopt.agent.undisturbed_torch import Room, making_networks
@@ -54,12 +53,10 @@ class Agent:
     Attributes:
         network: the networks.
         metadata: provenance: library hash, seeds, training manifest, hours, hardware, scores; all strings.
-        latency: latency model fitted on the training device; None if nothing was measured.
     """
 
     network: AgentNetwork
     metadata: dict[str, str]
-    latency: LatencyModel | None = None
 
 
 def manifest_path(path: Path) -> Path:
@@ -111,7 +108,7 @@ def load(path: Path, library: _C.Library) -> Agent:
     """
     network, metadata = read(path, library, {KIND: blank})
     assert isinstance(network, AgentNetwork)
-    return Agent(network, metadata, _latency(path, metadata))
+    return Agent(network, metadata)
 
 
 def read(path: Path, library: _C.Library, kinds: Mapping[str, Blank]) -> tuple[nn.Module, dict[str, str]]:
@@ -158,16 +155,6 @@ def blank(metadata: Mapping[str, str], schema: Schema, library: _C.Library) -> A
     """Construct the networks of an agent; see `Blank`."""
     names = [str(name) for name in decoded(metadata["substitutions"])]
     return AgentNetwork(schema, AgentConfig(**decoded(metadata["architecture"])), names)
-
-
-def _latency(path: Path, metadata: Mapping[str, str]) -> LatencyModel | None:
-    if "latency" not in metadata:
-        return None
-    try:
-        given = decoded(metadata["latency"])
-    except ValueError as error:
-        raise AgentError("the checkpoint is no agent", where=str(path), got=repr(error)) from error
-    return LatencyModel.from_dict(given)
 
 
 def _room_for(tensors: Iterable[torch.Tensor]) -> Room:

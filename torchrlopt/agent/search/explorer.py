@@ -18,7 +18,6 @@ from torchrlopt.options import SearchOptions
 POLISH_SHARE = 0.2  # fraction of the time reserved for greedy at the end
 MAX_STEPS = 10**9  # effectively no limit; an idle episode still counts steps
 SMALLEST_GAIN = 1e-9  # relative; smaller cost differences are rounding errors
-MAX_EARLIER = 4
 Steps = list[tuple[str, int]]
 
 
@@ -29,7 +28,6 @@ class Found:
     Attributes:
         cost_us: predicted time of the cheapest graph.
         steps: steps that produce it.
-        earlier: (cost, steps) of the last few previous best plans.
         curve: (`time.perf_counter()`, cost in milliseconds) over the course of the search, if recorded.
         expansions: number of graphs whose candidates were enumerated.
         candidates: number of graphs that were priced.
@@ -41,7 +39,6 @@ class Found:
 
     cost_us: float
     steps: Steps
-    earlier: list[tuple[float, Steps]] = dataclasses.field(default_factory=list)
     curve: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     expansions: int = 0
     candidates: int = 0
@@ -57,7 +54,6 @@ class Found:
     def note(self, cost_us: float, steps: Steps) -> None:
         """Keep a plan if it is cheaper."""
         if cost_us < self.cost_us * (1 - SMALLEST_GAIN):
-            self.earlier = [*self.earlier, (self.cost_us, self.steps)][-MAX_EARLIER:]
             self.cost_us, self.steps = cost_us, steps
             self.gained_at = self.expansions
 

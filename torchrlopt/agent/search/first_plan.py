@@ -25,6 +25,16 @@ LOCAL_SHARE = 0.7
 PATIENCE = 4000
 
 
+class SearcherWithoutAgent:
+    """The initial plan alone: the fallback if no agent can be loaded."""
+
+    def search(
+        self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions
+    ) -> Plan:
+        """See `torchrlopt.plan.search.Searcher`."""
+        return first_plan(own_time(), graph, library, cost, options)
+
+
 def first_plan(
     begin: float, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions
 ) -> Plan:
@@ -40,7 +50,8 @@ def first_plan(
     Returns:
         A plan with the combined counters and curve of all three.
     """
-    best = greedy_plan(graph, library, cost, options)
+    patient = dataclasses.replace(options, budget_ms=min(GREEDY_BUDGETS * options.budget_ms, MAX_BUDGET_MS))
+    best = _classic("greedy", graph, library, cost, patient)
     # Chains terminate by themselves and may use the whole budget: otherwise the result could cost more than
     # that of "chains" in the same time.
     for name, share in (("chains", 1.0), ("local", LOCAL_SHARE)):
@@ -58,35 +69,7 @@ def first_plan(
             candidates=best.candidates + found.candidates,
             is_exhausted=best.is_exhausted and found.is_exhausted,
         )
-    return best
-
-
-def greedy_plan(graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions) -> Plan:
-    """Return the greedy plan; it may take `GREEDY_BUDGETS` times the budget."""
-    patient = dataclasses.replace(options, budget_ms=min(GREEDY_BUDGETS * options.budget_ms, MAX_BUDGET_MS))
-    return _classic("greedy", graph, library, cost, patient)
-
-
-def with_beam(
-    first: Plan,
-    begin: float,
-    graph: _C.Graph,
-    library: _C.Library,
-    cost: _C.CostModel,
-    options: SearchOptions,
-) -> Plan:
-    """Return the cheaper of `first` and the result of beam search with the remaining budgets."""
-    left = left_of(options, begin, first.expansions)
-    if left is None:
-        return dataclasses.replace(first, is_exhausted=False, seconds=own_time() - begin)
-    beam = _classic("beam", graph, library, cost, left)
-    return dataclasses.replace(
-        min(first, beam, key=lambda plan: plan.cost_after_ms),
-        expansions=first.expansions + beam.expansions,
-        candidates=first.candidates + beam.candidates,
-        is_exhausted=beam.is_exhausted,
-        seconds=own_time() - begin,
-    )
+    return dataclasses.replace(best, seconds=own_time() - begin)
 
 
 def left_of(

@@ -8,10 +8,9 @@ import logging
 
 from torchrlopt import _C
 from torchrlopt.agent.checkpoint import Agent
-from torchrlopt.agent.latency import LatencyModel, parts_of
 from torchrlopt.agent.search.drawn_episodes import DrawnEpisodes
 from torchrlopt.agent.search.explorer import Found
-from torchrlopt.agent.search.first_plan import first_plan, greedy_plan, with_beam
+from torchrlopt.agent.search.first_plan import first_plan
 from torchrlopt.agent.undisturbed_torch import undisturbed_torch
 from torchrlopt.machine.contention import own_time
 from torchrlopt.options import SearchOptions
@@ -32,12 +31,10 @@ class GuidedSearcher(abc.ABC):
 
     Args:
         name: searcher name recorded in plans.
-        latency: chooses among the last few best plans; None takes the cheapest.
     """
 
-    def __init__(self, name: str, latency: LatencyModel | None = None) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._latency = latency
 
     @abc.abstractmethod
     def explore(
@@ -65,7 +62,7 @@ class GuidedSearcher(abc.ABC):
     ) -> Plan:
         """Return a plan that costs no more than the greedy plan.
 
-        If the networks fail, fall back to the core's beam search, unless `on_error="raise"`.
+        If the networks fail, it is the initial plan, unless `on_error="raise"`.
         """
         begin = own_time()
         deadline = begin + options.budget_ms / 1000
@@ -73,15 +70,14 @@ class GuidedSearcher(abc.ABC):
         try:
             with undisturbed_torch():
                 found = self.explore(graph, library, cost, options, first, deadline)
-                self._choose(found, graph, library, cost)
             is_first = found.steps == list(first.steps)
             best = first if is_first else _plan_of(found, graph, library, cost)
             curve = (*first.curve, *((at - begin, cost_ms) for at, cost_ms in found.curve))
         except Exception as error:
             if options.on_error == "raise":
                 raise
-            logger.warning("the agent failed, greedy and beam are used instead: %s", error)
-            return with_beam(first, begin, graph, library, cost, options)
+            logger.warning("the agent failed, greedy and local search are used instead: %s", error)
+            return dataclasses.replace(first, is_exhausted=False, seconds=own_time() - begin)
         return dataclasses.replace(
             best,
             searcher=self._name,
@@ -91,19 +87,6 @@ class GuidedSearcher(abc.ABC):
             seconds=own_time() - begin,
             curve=curve,
         )
-
-    def _choose(self, found: Found, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> None:
-        """Choose the plan with the lowest predicted latency among the last few best plans."""
-        latency = self._latency
-        if latency is None or not found.earlier:
-            return
-        plans = [*found.earlier, (found.cost_us, found.steps)]
-        expected = [
-            latency.latency_us(parts_of(_C.replay(graph, library, steps), cost)) for _, steps in plans
-        ]
-        # Ties go to the cheaper plan, which is the later one.
-        fastest = min(range(len(plans)), key=lambda i: (expected[i], -i))
-        found.cost_us, found.steps = plans[fastest]
 
 
 class AgentSearcher(GuidedSearcher):
@@ -115,7 +98,7 @@ class AgentSearcher(GuidedSearcher):
     """
 
     def __init__(self, agent: Agent, name: str = "agent") -> None:
-        super().__init__(name, agent.latency)
+        super().__init__(name)
         self._network = agent.network
 
     def explore(
@@ -151,18 +134,6 @@ def left_steps(options: SearchOptions, first: Plan) -> int | None:
 def patience_of(options: SearchOptions) -> int:
     """Return the number of expansions without improvement after which networks stop."""
     return max(1, round(PATIENCE * options.budget_ms / 1000))
-
-
-class SearcherWithoutAgent:
-    """Greedy, then beam with the rest of the budget: the fallback if no agent can be loaded."""
-
-    def search(
-        self, graph: _C.Graph, library: _C.Library, cost: _C.CostModel, options: SearchOptions
-    ) -> Plan:
-        """See `torchrlopt.plan.search.Searcher`."""
-        begin = own_time()
-        greedy = greedy_plan(graph, library, cost, options)
-        return with_beam(greedy, begin, graph, library, cost, options)
 
 
 def _plan_of(found: Found, graph: _C.Graph, library: _C.Library, cost: _C.CostModel) -> Plan:

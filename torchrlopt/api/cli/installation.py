@@ -62,7 +62,7 @@ def _executor(row: executor_table.ExecutorRow, devices: list[str]) -> str:
 
 def _agent() -> str:
     path = catalogue.path_of(SearchOptions())
-    return str(path) if path.exists() else f"{path} is missing: greedy and beam search instead"
+    return str(path) if path.exists() else f"{path} is missing: greedy and local search instead"
 
 
 def look_at_agent(path: Path | None) -> dict[str, str]:
