@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.agent.agent_cases import make_env, make_observation
-from torchrlopt.agent.observation import Observation, Schema, collate, observe, observe_in_place
-from torchrlopt.env import Observer, allocate
+from torchrlopt.agent.observation import Observation, Schema, collate, observe
+from torchrlopt.env import allocate
 from torchrlopt.errors import AgentError, EnvError
 
 
@@ -34,9 +34,8 @@ def test_an_episode_by_itself_is_what_an_environment_of_its_own_shows() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_some_episodes_are_observed_in_the_order_given(threads: int) -> None:
     env = make_env(3, num_threads=threads)
-    whole, observer = observe(env), Observer(env)
-    assert_equal(observe_in_place(observer, [2, 0]), collate([whole.episode(2), whole.episode(0)]))
-    assert_equal(observe_in_place(observer), whole)
+    whole = observe(env)
+    assert_equal(observe(env, [2, 0]), collate([whole.episode(2), whole.episode(0)]))
     # What was named is forgotten when something happens.
     env.sizes([1])
     env.step([-1, -1, -1])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.property.test_match_set import ATTENTION, BLOCK
 from torchrlopt import _C
-from torchrlopt.env import OUTCOMES, REWARDS, Observer, allocate, columns
+from torchrlopt.env import OUTCOMES, REWARDS, columns
 from torchrlopt.errors import EnvError
 from torchrlopt.substitutions import load_library
 
@@ -148,17 +148,6 @@ def test_memory_traffic_is_counted_against_that_of_the_episodes_own_first_graph(
         seen += float(np.abs(traffic).max())
         before = info
     assert seen > 0
-
-
-def test_observer_uses_its_memory_again() -> None:
-    core = _C.VecRewriteEnv(GRAPHS, LIBRARY, COST, num_envs=2)
-    core.reset([0, 1], [{"graph": 1}, {"graph": 0}])
-    observer = Observer(core)
-    first = observer.observe()
-    fresh = allocate(core.sizes())
-    core.observe(fresh)
-    assert all((first[name] == fresh[name]).all() for name in fresh)
-    assert observer.observe()["nodes"].base is first["nodes"].base
 
 
 def test_padding_leaves_out_what_does_not_fit() -> None:

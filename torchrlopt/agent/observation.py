@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from torchrlopt import _C
-from torchrlopt.env import Observer, allocate, columns
+from torchrlopt.env import columns
+from torchrlopt.env import observe as observe_arrays
 from torchrlopt.env.observation import Arrays
 from torchrlopt.errors import AgentError
 from torchrlopt.storage.checked_json import decoded
@@ -216,15 +217,8 @@ def rows_of(offsets: Tensor) -> Tensor:
 
 
 def observe(env: _C.VecRewriteEnv, envs: Sequence[int] = ()) -> Observation:
-    """Observe some or all episodes of an environment into new memory."""
-    arrays = allocate(env.sizes(list(envs)))
-    env.observe(arrays)
-    return _as_tensors(arrays)
-
-
-def observe_in_place(observer: Observer, envs: Sequence[int] = ()) -> Observation:
-    """Observe some or all episodes into memory that the next observation overwrites."""
-    return _as_tensors(observer.observe(envs))
+    """Observe some or all episodes of an environment."""
+    return _as_tensors(observe_arrays(env, envs))
 
 
 def _as_tensors(arrays: Arrays) -> Observation:

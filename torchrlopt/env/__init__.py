@@ -1,9 +1,9 @@
 """Rewriting environments: the Python layer on top of the core's `VecRewriteEnv`.
 
-The training of this package and the agent's search step `VecRewriteEnv` directly: an `Observer` (or
-`allocate`) gives observations of any size, without padding, and `REWARDS` defines the rewards. `RewriteEnv`
-and `RewriteVectorEnv` are Gymnasium adapters for other libraries' learners (extra `train`): the same episodes
-and rewards, with observations padded to a fixed size.
+The training of this package and the agent's search step `VecRewriteEnv` directly: `observe` gives
+observations of any size, without padding, and `REWARDS` defines the rewards. `RewriteEnv` and
+`RewriteVectorEnv` are Gymnasium adapters for other libraries' learners (extra `train`): the same episodes and
+rewards, with observations padded to a fixed size.
 
 Shape letters: B episodes, N nodes, E edges, C candidates, M node references of candidates, S substitutions.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from torchrlopt.env.observation import Observer, allocate, columns
+from torchrlopt.env.observation import allocate, columns, observe
 from torchrlopt.env.reward import OUTCOMES, REWARDS, Reward
 
 _LAZY = {
@@ -25,13 +25,13 @@ _LAZY = {
 __all__ = [
     "OUTCOMES",
     "REWARDS",
-    "Observer",
     "Padding",
     "Reward",
     "RewriteEnv",
     "RewriteVectorEnv",
     "allocate",
     "columns",
+    "observe",
 ]
 
 

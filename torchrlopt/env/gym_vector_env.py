@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from torchrlopt import _C
 from torchrlopt.env.gym_padding import Padding, to_core
-from torchrlopt.env.observation import Arrays, Observer
+from torchrlopt.env.observation import Arrays, observe
 from torchrlopt.env.reward import OUTCOMES, Reward, best_so_far
 from torchrlopt.errors import EnvError
 
@@ -91,7 +91,6 @@ class RewriteVectorEnv(VectorEnv[Arrays, NDArray[Any], NDArray[Any]]):
         self.single_action_space = gymnasium.spaces.Discrete(self.padding.candidates + 1)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._observer = Observer(self.core)
         self._reward = reward
         self._starts = starts or self._any_graph
         self._counts = np.zeros(num_envs, dtype=np.int64)
@@ -121,7 +120,7 @@ class RewriteVectorEnv(VectorEnv[Arrays, NDArray[Any], NDArray[Any]]):
         self._first[envs] = self.core.outcomes()[envs]
 
     def _observe(self) -> Arrays:
-        arrays = self._observer.observe()
+        arrays = observe(self.core)
         self._counts = np.diff(arrays["candidate_offsets"])
         return self.padding.pad(arrays, self.num_envs)
 

@@ -38,23 +38,6 @@ _LAYOUT: dict[str, tuple[str, str | None, type]] = {
 }
 
 
-def _width(kind: str | None) -> int:
-    if kind is None:
-        return 1
-    return 2 if kind == "2" else len(columns(kind))
-
-
-def _rows(rows: str, sizes: Mapping[str, int]) -> int:
-    name, plus, _ = rows.partition("+")
-    return sizes[name] + bool(plus)
-
-
-def _shaped(flat: NDArray[Any], rows: int, kind: str | None) -> NDArray[Any]:
-    if kind is None:
-        return flat
-    return flat.reshape(2, rows) if kind == "2" else flat.reshape(rows, _width(kind))
-
-
 def allocate(sizes: Mapping[str, int]) -> Arrays:
     """Allocate uninitialised arrays for an observation of these sizes (`VecRewriteEnv.sizes`).
 
@@ -67,31 +50,20 @@ def allocate(sizes: Mapping[str, int]) -> Arrays:
     """
     arrays: Arrays = {}
     for name, (rows, kind, dtype) in _LAYOUT.items():
-        count = _rows(rows, sizes)
-        arrays[name] = _shaped(np.empty(count * _width(kind), dtype), count, kind)
+        of, plus, _ = rows.partition("+")
+        count = sizes[of] + bool(plus)
+        shape = (count,) if kind is None else (2, count) if kind == "2" else (count, len(columns(kind)))
+        arrays[name] = np.empty(shape, dtype)
     return arrays
 
 
-class Observer:
-    """Observes one environment repeatedly into the same memory, which grows on demand."""
+def observe(env: _C.VecRewriteEnv, envs: Sequence[int] = ()) -> Arrays:
+    """Return the arrays of `allocate`, filled.
 
-    def __init__(self, env: _C.VecRewriteEnv) -> None:
-        self._env = env
-        self._memory: Arrays = {name: np.empty(0, dtype) for name, (_, _, dtype) in _LAYOUT.items()}
-
-    def observe(self, envs: Sequence[int] = ()) -> Arrays:
-        """Return the arrays of `allocate`, filled. They are valid until the next call.
-
-        Args:
-            envs: episodes to observe, in this order; all if empty.
-        """
-        sizes = self._env.sizes(list(envs))
-        arrays: Arrays = {}
-        for name, (rows, kind, dtype) in _LAYOUT.items():
-            count = _rows(rows, sizes)
-            needed = count * _width(kind)
-            if len(self._memory[name]) < needed:
-                self._memory[name] = np.empty(needed + needed // 2, dtype)
-            arrays[name] = _shaped(self._memory[name][:needed], count, kind)
-        self._env.observe(arrays)
-        return arrays
+    Args:
+        env: the episodes.
+        envs: those to observe, in this order; all if empty.
+    """
+    arrays = allocate(env.sizes(list(envs)))
+    env.observe(arrays)
+    return arrays

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from torchrlopt import _C
-from torchrlopt.agent.observation import Observation, observe_in_place
-from torchrlopt.env import OUTCOMES, Observer
+from torchrlopt.agent.observation import Observation, observe
+from torchrlopt.env import OUTCOMES
 
 Floats = NDArray[np.float64]
 #: Evaluates B states: logits of the candidates and of stop, one array per state, and values [B].
@@ -190,7 +190,6 @@ class TreeSearch:
     ) -> None:
         self._env, self._evaluate = env, evaluate
         self._simulations, self._considered = simulations, considered
-        self._observer = Observer(env)
         self.slots = [episode * slots_for(simulations) for episode in range(episodes)]
 
     def search(
@@ -248,7 +247,7 @@ class TreeSearch:
         alive = [slot for slot in targets if not over[slot]]
         found: dict[int, tuple[Floats, float]] = {}
         if alive:
-            logits, values = self._evaluate(observe_in_place(self._observer, alive))
+            logits, values = self._evaluate(observe(self._env, alive))
             found = dict(zip(alive, zip(logits, values.tolist(), strict=True), strict=True))
         for node, action, slot in leaves:
             logits_here, value = found.get(slot, (np.zeros(1), 0.0))

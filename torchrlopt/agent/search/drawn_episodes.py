@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchrlopt import _C
 from torchrlopt.agent.networks.agent_network import AgentNetwork, Player
-from torchrlopt.agent.observation import observe_in_place
+from torchrlopt.agent.observation import observe
 from torchrlopt.agent.search.explorer import Explorer, Found, Steps
 from torchrlopt.env import OUTCOMES
 from torchrlopt.machine.contention import own_time
@@ -72,7 +72,7 @@ class DrawnEpisodes(Explorer):
             is_done = outcomes[:, OUTCOMES["terminated"]] > 0
             if is_done.all() or not self._may_go_on(found, deadline):
                 return
-            seen = observe_in_place(self._observer)
+            seen = observe(self._env)
             found.expansions += int((~is_done).sum())
             found.candidates += len(seen.candidates)
             self._env.step(player.choose(seen, lambda sizes: self._noise(sizes, is_first)).tolist())

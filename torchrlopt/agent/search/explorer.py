@@ -11,7 +11,6 @@ import dataclasses
 import functools
 
 from torchrlopt import _C
-from torchrlopt.env import Observer
 from torchrlopt.machine.contention import own_time
 from torchrlopt.options import SearchOptions
 
@@ -95,7 +94,6 @@ class Explorer(abc.ABC):
             has_macros=has_macros,
             exact_only=exact_only,
         )
-        self._observer = Observer(self._env)
 
     def _may_expand(self, count: int, found: Found) -> bool:
         """Whether `count` more expansions are within the limit and the patience."""
