@@ -15,20 +15,19 @@ from typing import Any
 import torch
 
 from torchrlopt.executors.registry import Lowered
-from torchrlopt.report import Facts
 from torchrlopt.storage.directory import default_directory, make_private
 from torchrlopt.torch_private.tensors import num_storage_holders
 
 
-def weights_facts(inputs: Sequence[Any], static: Iterable[int], lowered: Lowered) -> Facts:
+def weights_facts(inputs: Sequence[Any], static: Iterable[int], lowered: Lowered) -> dict[str, Any]:
     """Return the bytes of the weights, and of what was made from them, for the report."""
     weights = [inputs[at] for at in static if isinstance(inputs[at], torch.Tensor)]
     packed = getattr(lowered, "packed", None)
     if packed is None:
-        return Facts(weight_bytes=_num_bytes(weights))
+        return {"weight_bytes": _num_bytes(weights)}
     own = {_memory(weight) for weight in weights}
     others = (each for each in packed if _memory(each) not in own)
-    return Facts(weight_bytes=_num_bytes(weights), packed_bytes=_num_bytes(others))
+    return {"weight_bytes": _num_bytes(weights), "packed_bytes": _num_bytes(others)}
 
 
 def release(inputs: Sequence[Any], static: Collection[int], lowered: Lowered) -> int:

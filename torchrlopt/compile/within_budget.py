@@ -30,6 +30,7 @@ from torchrlopt.options import Options, PrecisionOptions
 from torchrlopt.plan.planning import plan_store
 from torchrlopt.plan.store import make_key
 from torchrlopt.report import PrecisionRecord
+from torchrlopt.report.reading import instance_of
 
 logger = logging.getLogger("torchrlopt")
 
@@ -109,7 +110,7 @@ def _stored(key: str | None) -> PrecisionRecord | None:
     if entry is None:
         return None
     try:
-        return PrecisionRecord.from_dict(entry)
+        return instance_of(PrecisionRecord, entry)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         logger.debug("a stored choice does not fit: %s", error)
         return None

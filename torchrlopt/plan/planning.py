@@ -26,7 +26,7 @@ from torchrlopt.options import MAX_BUDGET_MS, Options, SearchOptions
 from torchrlopt.plan import search
 from torchrlopt.plan.record import PlanRecord, priced, proof_of
 from torchrlopt.plan.store import PlanStore, make_key
-from torchrlopt.report import Facts, ReportStep, SearchRecord, Source, Timing
+from torchrlopt.report import ReportStep, SearchRecord, Source, Timing
 from torchrlopt.storage.directory import default_directory
 from torchrlopt.storage.plan_file import SavedPlan
 from torchrlopt.substitutions import library_without
@@ -175,7 +175,7 @@ def _keys_of(
     return make_key(portable | here), make_key(portable | {"device": subject.device.type})
 
 
-def facts_of(subject: Subject, found: Planned, options: Options) -> Facts:
+def facts_of(subject: Subject, found: Planned, options: Options) -> dict[str, Any]:
     """Return what a plan does, for the report."""
     cost = profile_for(options, subject.device).cost_model(subject.sizes)
     program, library = subject.program, library_without(options.exclude)
@@ -183,11 +183,11 @@ def facts_of(subject: Subject, found: Planned, options: Options) -> Facts:
     befores_ms = (plan.cost_before_ms, *plan.costs_ms)
     metrics = cost.metrics(found.graph)
     before, after = priced(program.graph, cost), priced(found.graph, cost)
-    return Facts(
-        searcher=plan.searcher or options.search.searcher,
-        graph_hash=found.graph_hash,
-        is_cache_hit=found.is_stored,
-        steps=tuple(
+    return {
+        "searcher": plan.searcher or options.search.searcher,
+        "graph_hash": found.graph_hash,
+        "is_cache_hit": found.is_stored,
+        "steps": tuple(
             ReportStep(
                 name, location, cost_ms, before_ms - cost_ms, library.family(name), proof_of(library, name)
             )
@@ -195,15 +195,15 @@ def facts_of(subject: Subject, found: Planned, options: Options) -> Facts:
                 plan.steps, befores_ms, plan.costs_ms, strict=False
             )
         ),
-        plans=({**json.loads(json.dumps(plan.as_dict())), "executor": options.executor},),
-        cost_before_ms=plan.cost_before_ms,
-        cost_after_ms=plan.cost_after_ms,
-        measured_share=metrics["measured_us"] / metrics["time_us"] if metrics["time_us"] > 0 else 0.0,
-        searches=(_search_of(plan),),
-        records=(PlanRecord(program.graph, plan.steps, before, after, subject.sources, subject.labels),),
-        num_nodes_before=num_operators(program.graph),
-        num_nodes_after=num_operators(found.graph),
-    )
+        "plans": ({**json.loads(json.dumps(plan.as_dict())), "executor": options.executor},),
+        "cost_before_ms": plan.cost_before_ms,
+        "cost_after_ms": plan.cost_after_ms,
+        "measured_share": metrics["measured_us"] / metrics["time_us"] if metrics["time_us"] > 0 else 0.0,
+        "searches": (_search_of(plan),),
+        "records": (PlanRecord(program.graph, plan.steps, before, after, subject.sources, subject.labels),),
+        "num_nodes_before": num_operators(program.graph),
+        "num_nodes_after": num_operators(found.graph),
+    }
 
 
 def _search_of(plan: search.Plan) -> SearchRecord:

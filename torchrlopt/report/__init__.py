@@ -2,7 +2,7 @@
 
 from torchrlopt.report.drawing import Drawing, DrawnStep, Operator, Source
 from torchrlopt.report.executors import OPEN, Candidate, Choice, MeasuredPlan, Part
-from torchrlopt.report.journal import Facts, Journal
+from torchrlopt.report.journal import Journal
 from torchrlopt.report.parts import Calls, Contribution, Environment, Profile, TimedCall
 from torchrlopt.report.precision import Lowered, PrecisionRecord, Rung
 from torchrlopt.report.report import Kept, Report, Status, Timing
@@ -18,7 +18,6 @@ __all__ = [
     "Drawing",
     "DrawnStep",
     "Environment",
-    "Facts",
     "Journal",
     "Kept",
     "LeftOut",

@@ -1,4 +1,4 @@
-"""`Journal`: the events of one compilation, from which its report is made.
+"""`Journal`: what is known of one compilation, from which its report is made.
 
 Stages return their results; the caller records them here. Nothing else writes a report. A journal is forked
 when several executors are tried, so that facts of one do not appear in the report of another.
@@ -8,103 +8,50 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
-from torchrlopt.report.drawing import Record
-from torchrlopt.report.executors import Choice, MeasuredPlan, Part
-from torchrlopt.report.parts import Calls, Contribution, Environment, Profile
-from torchrlopt.report.precision import PrecisionRecord
 from torchrlopt.report.report import Report, Status, Timing
-from torchrlopt.report.search import SearchRecord
-from torchrlopt.report.steps import ReportStep
 
-
-class Facts(TypedDict, total=False):
-    """Facts that a stage may establish; the names are those of `Report`."""
-
-    searcher: str
-    executor: str
-    steps: tuple[ReportStep, ...]
-    cost_before_ms: float
-    cost_after_ms: float
-    measured_share: float
-    numerical_error: float | None
-    weight_bytes: int
-    packed_bytes: int | None
-    released_bytes: int
-    is_cache_hit: bool
-    num_nodes_before: int
-    num_nodes_after: int
-    opaque: tuple[str, ...]
-    cut: str
-    choices: tuple[Choice, ...]
-    measured_plans: tuple[MeasuredPlan, ...]
-    parts: tuple[Part, ...]
-    calls: Calls | None
-    split: tuple[Contribution, ...]
-    profiles: tuple[Profile, ...]
-    environment: Environment
-    precision: tuple[PrecisionRecord, ...]
-    graph_hash: str
-    plans: tuple[dict[str, Any], ...]
-    searches: tuple[SearchRecord, ...]
-    records: tuple[Record, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Found:
-    """Facts, which replace earlier ones with the same names."""
-
-    facts: Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Spent:
-    """Wall time of a phase, which is added to its earlier time."""
-
-    phase: str
-    ms: float
-
-
-@dataclasses.dataclass(frozen=True)
-class _Noted:
-    """A note, which is appended to earlier ones."""
-
-    text: str
+_FIELDS = frozenset({each.name for each in dataclasses.fields(Report)} | {"precision"})
 
 
 class Journal:
-    """An append-only list of events.
+    """What is known so far.
 
     Args:
-        **facts: known from the beginning.
+        **facts: fields of `Report`, known from the beginning.
 
     Attributes:
         watch: called with the name of each phase that begins.
     """
 
-    def __init__(self, **facts: Unpack[Facts]) -> None:
-        self._events: list[_Found | _Spent | _Noted] = [_Found(facts)]
+    def __init__(self, **facts: Any) -> None:
+        self._facts: dict[str, Any] = {}
+        self._phases_ms: dict[str, float] = {}
+        self._notes: dict[str, None] = {}
         self.watch: Callable[[str], None] = lambda phase: None
+        self.add(**facts)
 
-    def add(self, **facts: Unpack[Facts]) -> None:
-        """Record what a stage has established."""
-        self._events.append(_Found(facts))
+    def add(self, **facts: Any) -> None:
+        """Record what a stage has established, as fields of `Report`; this replaces earlier facts."""
+        unknown = facts.keys() - _FIELDS
+        assert not unknown, f"no fields of a report: {unknown}"
+        self._facts |= facts
 
     def add_timing(self, timing: Timing) -> None:
         """Record a timing; it replaces an earlier one."""
         names = ("before_ms", "after_ms", "spread", "is_calm", "is_bound")
-        self._events.append(_Found({f"measured_{name}": getattr(timing, name) for name in names}))
+        self.add(**{f"measured_{name}": getattr(timing, name) for name in names})
 
     def add_note(self, text: str) -> None:
         """Record a note; see `Report.notes`."""
-        self._events.append(_Noted(text))
+        self._notes[text] = None
 
     def add_ms(self, phase: str, ms: float) -> None:
-        """Record wall time of a phase, in milliseconds."""
-        self._events.append(_Spent(phase, ms))
+        """Add wall time to a phase, in milliseconds."""
+        self._phases_ms[phase] = self._phases_ms.get(phase, 0.0) + ms
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -117,33 +64,23 @@ class Journal:
             self.add_ms(name, (time.perf_counter() - start) * 1e3)
 
     def fork(self) -> Journal:
-        """Return another journal with the events so far."""
-        other = Journal()
-        other._events = list(self._events)
+        """Return another journal with what is known so far."""
+        other = Journal(**self._facts)
+        other._phases_ms, other._notes = dict(self._phases_ms), dict(self._notes)
         return other
 
     @property
     def total_ms(self) -> float:
         """Wall time of all phases so far, in milliseconds."""
-        return sum(event.ms for event in self._events if isinstance(event, _Spent))
+        return sum(self._phases_ms.values())
 
     def report(self, status: Status | None = None) -> Report:
-        """Make the report from the events.
+        """Make the report.
 
         Args:
             status: of the compiled graph; without one, the report says only that the original runs.
         """
-        facts: dict[str, Any] = {}
-        phases_ms: dict[str, float] = {}
-        notes: dict[str, None] = {}
-        for event in self._events:
-            if isinstance(event, _Found):
-                facts |= event.facts
-            elif isinstance(event, _Spent):
-                phases_ms[event.phase] = phases_ms.get(event.phase, 0.0) + event.ms
-            else:
-                notes[event.text] = None
-        status = status or Status()
+        facts, status = dict(self._facts), status or Status()
         precision = facts.pop("precision", ())
         status.precision = status.precision or precision  # calls may have changed it since
-        return Report(status, **facts, phases_ms=phases_ms, notes=tuple(notes))
+        return Report(status, **facts, phases_ms=dict(self._phases_ms), notes=tuple(self._notes))

@@ -171,12 +171,6 @@ class Profile:
         """What the calls leave of the whole: overhead; less than 0 where kernels run faster in sequence."""
         return self.call_ms * 1e3 - sum(each.us for each in self.calls)
 
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Profile:
-        """The inverse of `dataclasses.asdict`."""
-        calls = tuple(TimedCall(**{**each, "keys": tuple(each["keys"])}) for each in given["calls"])
-        return cls(**{**given, "calls": calls})
-
     def alike(self) -> list[tuple[str, str, str, list[int]]]:
         """Name, module, place and positions of calls alike, those that take longest first.
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any
 
 _SHOWN = 6
 """Operators that `print` shows; the page shows all."""
@@ -100,16 +98,6 @@ class PrecisionRecord:
             types=(),
             reason=reason,
         )
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> PrecisionRecord:
-        """Make a record from its JSON."""
-        fields = dict(given)
-        fields |= {name: tuple(map(str, fields[name])) for name in ("lowered", "quantised")}
-        fields["operators"] = tuple(Lowered(**each) for each in fields["operators"])
-        fields["curve"] = tuple(Rung(**each) for each in fields["curve"])
-        fields["types"] = tuple((int(key), str(name)) for key, name in fields.get("types", ()))
-        return cls(**fields)
 
     def steps(self) -> list[tuple[float, float]]:
         """The curve for drawing: logarithm of the error to base 10, and milliseconds."""

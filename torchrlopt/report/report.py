@@ -22,6 +22,7 @@ from torchrlopt.report.drawing import Record
 from torchrlopt.report.executors import OPEN, Candidate, Choice, MeasuredPlan, Part, describe
 from torchrlopt.report.parts import PLAN, Calls, Contribution, Environment, Profile, summed
 from torchrlopt.report.precision import PrecisionRecord
+from torchrlopt.report.reading import instance_of
 from torchrlopt.report.search import SearchRecord
 from torchrlopt.report.steps import LeftOut, ReportStep, StepGroup, grouped
 from torchrlopt.storage.plan_file import SavedPlan
@@ -342,26 +343,11 @@ class Report:
     @classmethod
     def from_json(cls, text: str) -> Report:
         """Read what `to_json` wrote."""
-        fields: dict[str, Any] = json.loads(text)
-        fields["steps"] = tuple(ReportStep(**step) for step in fields["steps"])
-        fields["opaque"] = tuple(fields["opaque"])
-        fields["notes"] = tuple(fields.get("notes", ()))
-        fields["choices"] = tuple(Choice(**choice) for choice in fields["choices"])
-        fields["measured_plans"] = tuple(MeasuredPlan(**each) for each in fields.get("measured_plans", ()))
-        fields["parts"] = tuple(Part(**part) for part in fields.get("parts", ()))
-        fields["precision"] = tuple(map(PrecisionRecord.from_dict, fields.get("precision", ())))
-        fields["plans"] = tuple(fields.get("plans", ()))
-        fields["split"] = tuple(Contribution(**each) for each in fields.get("split", ()))
-        fields["profiles"] = tuple(map(Profile.from_dict, fields.get("profiles", ())))
-        for name, kind in (("calls", Calls), ("environment", Environment)):
-            fields[name] = None if fields.get(name) is None else kind(**fields[name])
-        fields["left_out"] = tuple(LeftOut(**each) for each in fields.get("left_out", ()))
-        fields["searches"] = tuple(map(SearchRecord.from_dict, fields.get("searches", ())))
+        fields = json.loads(text)
         state = {
             each.name: fields.pop(each.name) for each in dataclasses.fields(Status) if each.name in fields
         }
-        state["candidates"] = [Candidate(**each) for each in state.get("candidates", ())]
-        return cls(status=Status(**state), **fields)
+        return dataclasses.replace(instance_of(cls, fields), status=instance_of(Status, state))
 
     @classmethod
     def merged(cls, reports: Sequence[Report]) -> Report:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 _FINDERS = {
     "networks": "the agent's network",
@@ -41,12 +39,6 @@ class SearchRecord:
     is_exhausted: bool
     seconds: float
     curve: tuple[tuple[float, float], ...] = ()
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> SearchRecord:
-        """The inverse of `dataclasses.asdict`, including a round trip through JSON."""
-        curve = tuple((float(seconds), float(cost_ms)) for seconds, cost_ms in given["curve"])
-        return cls(**{**given, "curve": curve})
 
     @property
     def finder(self) -> str:
