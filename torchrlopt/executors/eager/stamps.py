@@ -19,6 +19,8 @@ from torchrlopt.executors.eager.executor import EagerCallable
 from torchrlopt.executors.registry import Lowered
 from torchrlopt.generated_code import checked
 
+_CALLS = ("call_function", "call_method", "call_module")
+
 
 class Stamped:
     """A lowered graph that reports when each of its calls ended.
