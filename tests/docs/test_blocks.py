@@ -5,114 +5,109 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import runpy
+import shlex
 import sys
 import types
+import warnings
+from importlib import util
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import onnx
 import pytest
 import torch
+import typer
+from typer.testing import CliRunner
 
 import torchrlopt
-from tests.docs import commands
-from tests.docs.commands import CommandError
 from tests.docs.pages import PAGES, ROOT, Block, blocks, code_words, name_of
 from torchrlopt import _C
+from torchrlopt.api.cli.app import app
 from torchrlopt.substitutions import load_library
 
-#: Words behind `sh` for what is checked, but not run, and why.
-NOT_RUN = {
-    "minutes": "takes minutes",
-    "hours": "takes half an hour or more",
-    "gpu": "needs a CUDA device",
-    "setup": "makes and enters a virtual environment",
+#: What stands behind a fence, and what is done with the block. Others are "LANGUAGE quote", whose lines stand
+#: in the sources, and "LANGUAGE file NAME", which is written for what follows.
+KINDS = {
+    "python": "run",
+    "sh": "run",
+    "sh fails": "run, and fails",
+    "sh minutes": "checked: takes minutes",
+    "sh hours": "checked: takes half an hour or more",
+    "sh gpu": "checked: needs a CUDA device",
+    "sh setup": "checked: makes and enters a virtual environment",
+    "text output": "compared with what the block above prints",
+    "text library": "a text of the library",
+    "text diagram": "a picture",
+    "mermaid": "a picture",
 }
-#: Words behind `text`, and what is done with it.
-TEXTS = {
-    "output": "compared with what the block above prints",
-    "library": "a text of the library",
-    "diagram": "a picture",
-}
-#: Words behind any language: the lines stand in the sources; the block is written for what follows, and the
-#: next word is its name.
-QUOTE, FILE = "quote", "file"
 
 ALL = [block for page in PAGES for block in blocks(page)]
 
 
-def kind_of(block: Block) -> str:
+def treatment_of(block: Block) -> str:
     """What is done with a block; empty for one that says nothing."""
-    word = block.words[0] if block.words else "run"
-    if block.language == "python" and word == "run":
-        return "python"
-    if block.language == "sh" and word in ("run", "fails", *NOT_RUN):
-        return {"run": "sh", "fails": "fails"}.get(word, "check")
-    if block.language == "text" and word in TEXTS:
-        return word
-    if block.language == "mermaid" and word == "run":
-        return "diagram"
-    if word == QUOTE and block.language not in ("", "text"):
-        return QUOTE
-    return FILE if word == FILE and len(block.words) == 2 else ""
+    others = re.fullmatch(r"\w+ (quote|file) ?\S*", block.kind)
+    return others[1] if others else KINDS.get(block.kind, "")
 
 
 @pytest.mark.parametrize("block", ALL, ids=lambda block: block.place)
 def test_says_how_it_is_treated(block: Block) -> None:
     """A block that nothing checks goes out of date unseen."""
-    known = [
-        "python",
-        "sh",
-        "sh fails",
-        *(f"sh {word}" for word in NOT_RUN),
-        *(f"text {word}" for word in TEXTS),
-        "mermaid",
-    ]
-    got = " ".join((block.language, *block.words))
-    assert kind_of(block), (
-        f"{block.place}: expected one of {', '.join(known)}, ANY quote, ANY file NAME; got {got!r}"
-    )
+    assert treatment_of(block), f"expected one of {', '.join(KINDS)}; got {block.kind}"
 
 
 @pytest.mark.parametrize(
-    "block", [block for block in ALL if block.language == "sh"], ids=lambda block: block.place
+    "block", [block for block in ALL if block.kind.startswith("sh")], ids=lambda block: block.place
 )
 def test_commands_exist(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _enter(tmp_path, monkeypatch)
-    for words in commands.split(block.text):
-        commands.check(words)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "torchrlopt substitution list",
-        "torchrlopt substitutions list --familly merge",
-        "torchrlopt optimise-onnx no_such.onnx out.onnx",
-        "python baselines/no_such.py",
-        "python -m baselines.compare --fidelty",
-        "python -m baselines.compare --rounds many",
-        "python -m training.train --row plan --out runs/x --minuts 3",
-        "python -m training.no_such",
-        "python -m pytest -m gpus",
-        "make demmo",
-        "pip install 'torchrlopt[proof]'",
-        "export TORCHRLOPT_AGNET=x",
-        "rm -rf x",
-    ],
-)
-def test_a_command_that_would_not_work_is_refused(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _enter(tmp_path, monkeypatch)
-    with pytest.raises(CommandError):
-        commands.check(*commands.split(line))
+    for program, *arguments in _commands(block.text):
+        if program == "torchrlopt":
+            command, rest = _command(arguments)
+            command.make_context(command.name, rest)
+        elif program == "python":
+            name = arguments[1] if arguments[0] == "-m" else arguments[0]
+            assert (ROOT / name).is_file() or util.find_spec(name) is not None, name
+        elif program == "make":
+            _check_targets(arguments)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_between_backticks_exist(page: Path) -> None:
+    """They may lack arguments."""
     for word in code_words(page):
-        commands.check_mention(word)
+        program, *arguments = word.split() or [""]
+        if program == "make":
+            _check_targets(arguments)
+        elif program == "torchrlopt":
+            command, rest = _command(arguments)
+            known = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
+            assert {each for each in rest if each.startswith("-")} <= known, word
+
+
+def _commands(text: str) -> list[list[str]]:
+    """The words of each command, without `NAME=value` in front of it."""
+    lines = text.replace("\\\n", " ").splitlines()
+    lines = [re.sub(r"^([A-Z_]+=\S* )+", "", line.strip()) for line in lines]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def _command(arguments: list[str]) -> tuple[Any, list[str]]:
+    """The command of `torchrlopt` that is meant, or a group of them, and its arguments."""
+    command: Any = typer.main.get_command(app)
+    rest = list(arguments)
+    while rest and hasattr(command, "commands"):
+        assert rest[0] in command.commands, f"torchrlopt has no command {' '.join(arguments)!r}"
+        command = command.commands[rest.pop(0)]
+    return command, rest
+
+
+def _check_targets(targets: list[str]) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in targets:
+        assert re.search(rf"^(\S+ )*{re.escape(target)}( \S+)*:", makefile, re.MULTILINE), f"make {target}"
 
 
 @pytest.mark.nightly
@@ -124,24 +119,46 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     names = _module(monkeypatch)
     printed: str | None = None
     for block in blocks(page):
-        kind = kind_of(block)
-        if kind == "python":
+        treatment = treatment_of(block)
+        if block.kind == "python":
             printed = _execute(block, names)
-        elif kind == "sh":
-            printed = "".join(commands.run(words) for words in commands.split(block.text))
-        elif kind == "fails":
-            printed = "".join(commands.run(words, fails=True) for words in commands.split(block.text))
-        elif kind == "output":
+        elif block.kind in ("sh", "sh fails"):
+            fails = block.kind == "sh fails"
+            printed = "".join(_run(words, fails) for words in _commands(block.text))
+        elif block.kind == "text output":
             assert printed is not None, f"{block.place}: nothing above it prints"
             assert shape(block.text) == shape(printed), block.place
-        elif kind == "library":
+        elif block.kind == "text library":
             library = load_library()
             for name in _C.Library(block.text).names:
                 assert _text(block.text) == _text(library.text(name)), block.place
-        elif kind == FILE:
-            Path(block.words[1]).write_text(block.text, encoding="utf-8")
-        elif kind == QUOTE:
+        elif treatment == "file":
+            Path(block.kind.split()[-1]).write_text(block.text, encoding="utf-8")
+        elif treatment == "quote":
             _stands_in_the_sources(block)
+
+
+def _run(words: list[str], fails: bool) -> str:
+    """What a command of this project prints, run in this process."""
+    program, *arguments = words
+    if program == "torchrlopt":
+        result = CliRunner().invoke(app, arguments)
+        assert bool(result.exit_code) == fails, f"{words}: {result.output}{result.exception!r}"
+        return str(result.stdout)
+    assert (program, arguments[0]) == ("python", "-m"), "it is not run here: say why behind the fence"
+    out = io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        mock.patch.object(sys, "argv", arguments[1:]),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", RuntimeWarning)  # that the module has been imported before
+        try:
+            runpy.run_module(arguments[1], run_name="__main__")
+        except SystemExit as ended:  # typer's programs end so, with status 0 where all is well
+            if ended.code:
+                raise
+    return out.getvalue()
 
 
 def test_the_example_is_planned_as_the_readme_says(
@@ -149,7 +166,7 @@ def test_the_example_is_planned_as_the_readme_says(
 ) -> None:
     """Its output names operators and steps; a limit in steps instead of time makes them repeatable."""
     _enter(tmp_path, monkeypatch)
-    example, output = (b for b in blocks(PAGES[0]) if kind_of(b) in ("python", "output"))
+    example, output = (b for b in blocks(PAGES[0]) if b.kind in ("python", "text output"))
     names = _module(monkeypatch)
     _execute(example, names)
     model, x = names["model"], names["x"]

@@ -32,8 +32,3 @@ def test_paths_exist(page: Path) -> None:
     for word in code_words(page):
         if word.startswith(_PLACES) and re.fullmatch(r"[\w.\-/*]+", word):
             assert list(ROOT.glob(word)), f"{name_of(page)} names {word}"
-
-
-def test_all_pages_are_listed() -> None:
-    listed = set(links(ROOT / "docs" / "README.md"))
-    assert {page.name for page in PAGES[1:]} - {"README.md"} <= listed
