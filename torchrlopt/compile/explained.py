@@ -42,14 +42,14 @@ def calls_of(lowered: Lowered) -> Calls | None:
 
 def environment_of(options: Options, device: torch.device) -> Environment:
     """Describe this machine and the user's options, for the report."""
-    found, defaults = describe(device), _defaults()
+    found, defaults = describe(device), Options().as_dict()
     runtimes = [executor_table.BASELINE, options.executor, *registry.preferred(device.type)]
     return Environment(
         str(found["name"]),
         int(found["threads"]),
         {
             "torch": torch.__version__,
-            "torchrlopt": _own_version(),
+            "torchrlopt": metadata.version("torchrlopt"),
             **{name: registry.version(name) for name in runtimes if registry.version(name)},
         },
         {
@@ -59,16 +59,6 @@ def environment_of(options: Options, device: torch.device) -> Environment:
         },
         time.strftime("%Y-%m-%d %H:%M"),
     )
-
-
-@functools.cache
-def _own_version() -> str:
-    return metadata.version("torchrlopt")
-
-
-@functools.cache
-def _defaults() -> dict[str, object]:
-    return Options().as_dict()
 
 
 def measure_parts(contestant: Contestant, found: Attempt, built: Lowered) -> None:

@@ -64,14 +64,8 @@ def _is_alone(weight: Any) -> bool:
         and weight.numel() > 0
         and weight.untyped_storage().nbytes() == weight.nbytes
         and not weight.untyped_storage().is_shared()
-        and _num_holders(weight) == 1
+        and num_storage_holders(weight.untyped_storage()) == 2  # the weight, and our handle of it
     )
-
-
-def _num_holders(weight: torch.Tensor) -> int:
-    """Return how many tensors hold the memory of this one."""
-    storage = weight.untyped_storage()  # holds it as well
-    return num_storage_holders(storage) - 1
 
 
 def _mapped(weight: torch.Tensor, folder: os.PathLike[str]) -> torch.Tensor:

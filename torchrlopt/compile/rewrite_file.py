@@ -142,7 +142,9 @@ def _attempt(
     is_smaller = after < source.num_nodes or _has_free_sizes(source.proto)
     # Of another opset there is no original to keep: without a plan, the result is its conversion.
     is_conversion = source.opset is not None and options.search.searcher == "none"
-    if timing is None or is_conversion or _is_better(policy, timing, is_smaller=is_smaller):
+    if timing is None or is_conversion or policy.is_faster(timing):
+        return None
+    if is_smaller and not policy.is_clearly_slower(timing):
         return None
     how, numbers = policy.shortfall(timing)
     return f"the rewritten file is {how}: {numbers}"
@@ -217,11 +219,6 @@ def _has_free_sizes(proto: onnx.ModelProto) -> bool:
     )
 
 
-def _is_better(policy: Policy, timing: Timing, *, is_smaller: bool) -> bool:
-    """Whether a file replaces the one that it was made from: it is faster, or smaller and not slower."""
-    return policy.is_faster(timing) or (is_smaller and not policy.is_clearly_slower(timing))
-
-
 def _folded(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     """Fold constants; what another process answers is checked like a file."""
     found = folded(proto)
@@ -237,6 +234,7 @@ def _check(
     path_in: Path, staged: Staged, source: _Source, options: Options, journal: Journal
 ) -> Timing | None:
     """Load what was written; compare it with the original if `verify` is on, and time both."""
+    runtime = options.executor if options.executor in RUNTIMES else "onnxruntime"  # runs files itself
     # What is in the file the check takes from there; constants that were folded are not.
     small = without_weights(source.proto, source.weights) if source.converted else onnx.ModelProto()
     checked = check_apart(
@@ -246,7 +244,7 @@ def _check(
         _weight_bytes(source.proto),
         small.SerializeToString(),
         verify=options.verify,
-        runtime=_runtime(options.executor) if options.timing.measure else None,
+        runtime=runtime if options.timing.measure else None,
         policy=Policy.of(options.timing),
     )
     journal.add(numerical_error=checked.error)
@@ -259,11 +257,6 @@ def _check(
             f"not run in the check, only what they are given was compared: {', '.join(checked.around)}"
         )
     return checked.timing
-
-
-def _runtime(executor: str) -> str:
-    """Return what times a file that was planned for an executor: ONNX Runtime, if it runs no files itself."""
-    return executor if executor in RUNTIMES else "onnxruntime"
 
 
 def _weight_bytes(proto: onnx.ModelProto) -> int:

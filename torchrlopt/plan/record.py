@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torchrlopt import _C
@@ -185,11 +185,7 @@ def _drawn(replay: _Replay, prices: Priced) -> DrawnGraph:
     operators = tuple(replay.operators[key] for key in replay.order)
     by_key = {
         each.key: Price(time_us, bool(is_measured))
-        for each, time_us, is_measured in _zipped(operators, prices)
+        for each, time_us, is_measured in zip(operators, prices.times_us, prices.are_measured, strict=True)
         if not each.is_leaf and not each.is_static
     }
     return DrawnGraph(operators, tuple(replay.outputs), by_key, prices.work)
-
-
-def _zipped(operators: Sequence[Operator], prices: Priced) -> Iterable[tuple[Operator, float, int]]:
-    return zip(operators, prices.times_us, prices.are_measured, strict=True)
