@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 
@@ -65,13 +64,3 @@ def test_sums_kept_up_to_date_are_those_of_the_whole() -> None:
         state.flip(draw.sample(assignment.items, draw.choice([1, 7])))
         anew = State(assignment.values, assignment.items, list(state.low))
         assert (state.us, state.error) == pytest.approx((anew.us, anew.error), rel=1e-9)
-
-
-def test_only_what_a_change_touches_is_priced_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pricing every move after each change takes a million prices for a thousand calls, and minutes."""
-    assignment, count = drawn(1000, 0), itertools.count()
-    change = State.change
-    monkeypatch.setattr(State, "change", lambda *args: (next(count), change(*args))[1])
-    choice = assignment.within(0.3 * assignment.of_all().error)
-    assert next(count) < 100_000
-    assert 100 < len(choice.lowered) < 1000

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from tests.budget.models import block
 from torchrlopt.capture.job import jobs_of
 from torchrlopt.executors.eager.executor import EagerCallable, assemble
 from torchrlopt.executors.lowering.onnx_to_aten import lower_captured
@@ -43,15 +42,6 @@ def test_the_time_of_a_kernel_is_shared_out_by_work(monkeypatch: pytest.MonkeyPa
     ratio = found.high[product.name] / found.high[relu.name]
     assert ratio == pytest.approx(times.work_us(product) / times.work_us(relu))
     assert ratio > 2
-
-
-def test_every_call_that_computes_takes_time_in_both_types() -> None:
-    calls, high, low, inputs = built(*block())
-    found = times.measured_times(calls, high, low, None, (), inputs)
-    products = [each.name for each in calls if each.target in CONTRACTIONS]
-    for each in (found.high, found.low):
-        assert min(each[name] for name in products) > 0.1
-    assert found.quantised == {}
 
 
 def test_kernels_of_the_same_sizes_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:

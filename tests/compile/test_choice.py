@@ -12,10 +12,9 @@ import torch
 
 from tests.compile.attempts import attempted, contest_of
 from torchrlopt.compile import choice
-from torchrlopt.compile.attempt import Attempt, not_faster
+from torchrlopt.compile.attempt import Attempt
 from torchrlopt.errors import LoweringError
 from torchrlopt.executors import registry
-from torchrlopt.judge.policy import Policy
 from torchrlopt.options import Options
 from torchrlopt.report import Journal, Report, Timing
 
@@ -70,19 +69,6 @@ def test_auto_goes_on_when_executors_fail() -> None:
         fastest(fail, no_duel, auto)
     slow = fastest(lambda options, journal: Attempt(options, journal), no_duel, auto)
     assert slow.run is None
-
-
-def test_auto_does_not_advise_to_try_the_others() -> None:
-    def attempt(options: Options, journal: Journal) -> Any:
-        found = attempted(options, journal, 2.0, 3.0)
-        reason = not_faster(found.timing, Policy())
-        return dataclasses.replace(found, run=None, reason=reason)
-
-    auto = Options(executor="auto", cache=False)
-    report = reported(attempt, no_duel, auto)
-    assert {each.reason for each in report.choices} == {
-        "the rewritten graph is not faster: gain -0.500, min_gain 0.02",
-    }
 
 
 def test_auto_lets_graphs_duel_that_are_about_as_fast() -> None:
@@ -211,12 +197,6 @@ def test_where_nothing_has_won_only_one_is_tried_in_the_next_process() -> None:
         return seen
 
     assert (tried(), tried()) == (["onnxruntime", "eager"], ["eager"])
-
-
-@pytest.mark.hides_errors
-def test_where_all_fail_it_is_eager_that_says_why() -> None:
-    with pytest.raises(LoweringError, match="got: eager"):
-        by_default(gains(), no_duel, NO_CACHE)
 
 
 def gains(**after_ms: float) -> Any:

@@ -58,25 +58,6 @@ def test_a_small_factor_is_refused(dtype: torch.dtype, mistake: float) -> None:
         right.verify(graph, graph.forward, lambda x, w: ((x @ w) * mistake,), [x, w])
 
 
-@pytest.mark.parametrize("count", [1, 4, 20, 400])
-def test_two_draws_of_the_same_rounding_pass(count: int) -> None:
-    """Of few elements, one may well be three times as far off as the other by chance."""
-    rng = torch.Generator().manual_seed(count)
-    y = 1 + torch.rand(count, dtype=torch.float64, generator=rng)
-    refused, tries = 0, 300
-    for _ in range(tries):
-        # far above the floor, which lets all of it pass
-        old, new = (y + 1e-4 * torch.randn(count, dtype=torch.float64, generator=rng) for _ in range(2))
-        try:
-            right.compare([y], [old.float()], [new.float()])
-        except VerificationError:
-            refused += 1
-    # Of one element it is that of the largest error, 8, which a Cauchy variable is above in 8 % of cases.
-    assert refused <= (0.12 if count == 1 else 0.03) * tries
-    with pytest.raises(VerificationError, match="other numbers"):
-        right.compare([y], [old.float()], [(y + 9 * (old - y)).float()])
-
-
 @pytest.mark.parametrize(("less_exact", "is_right"), [(1.95, True), (2.6, False)])
 def test_chance_comes_on_top_of_what_a_kernel_may_lose(less_exact: float, is_right: bool) -> None:
     """A kernel that is nearly twice less exact is right however the draws of 768 elements fall."""
@@ -90,18 +71,6 @@ def test_chance_comes_on_top_of_what_a_kernel_may_lose(less_exact: float, is_rig
         except VerificationError:
             refused += 1
     assert refused <= 0.01 * tries if is_right else refused >= 0.99 * tries
-
-
-def test_wrong_epsilon_of_batch_norm_is_refused() -> None:
-    x = torch.randn(4, 8, 5, 5)
-    weight, bias, mean, var = (torch.rand(8) for _ in range(4))
-
-    def norm(epsilon: float) -> Callable[..., Any]:
-        return lambda x, *p: (torch.nn.functional.batch_norm(x, p[2], p[3], p[0], p[1], eps=epsilon),)
-
-    graph = traced(norm(1e-5), x, weight, bias, mean, var)
-    with pytest.raises(VerificationError):
-        right.verify(graph, graph.forward, norm(1e-3), [x, weight, bias, mean, var])
 
 
 def test_structure() -> None:
@@ -304,9 +273,3 @@ def test_the_next_candidate_is_checked_for_weights_that_changed() -> None:
         w.mul_(1.1)
     with pytest.raises(VerificationError):
         check.verify(lambda x, w: (x @ w * 1.1,), holds_for_all_weights=False, known=None)
-
-
-def test_a_number_is_no_tensor() -> None:
-    with pytest.raises(VerificationError, match="an output differs"):
-        right.compare([3], [3], [torch.tensor(3)])
-    right.compare([3], [3], [3])

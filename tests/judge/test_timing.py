@@ -155,9 +155,3 @@ def test_waits_that_may_be_all_of_the_difference_tell_nothing() -> None:
             found = timing.measure(Call(*before), Call(*after), list, 500, 0.02)
             assert not found.is_calm
             assert found.num_rounds >= 6
-
-
-def test_a_gain_below_the_threshold_is_no_plain_gain() -> None:
-    """Times that hardly differ, a hundredth saved of two that are asked for; waits decide what it is."""
-    before, after = [Sample(100.0, False, 3.0)] * 3, [Sample(99.0, False, 3.0)] * 3
-    assert not timing.measure(Call(*before), Call(*after), list, 500, 0.02).is_calm

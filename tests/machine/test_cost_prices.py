@@ -10,7 +10,7 @@ import pytest
 
 from torchrlopt import _C
 from torchrlopt.errors import ModelFormatError
-from torchrlopt.machine.cost import MachineProfile, Price
+from torchrlopt.machine.cost import Price
 from torchrlopt.machine.cost.prices import scales, table
 from torchrlopt.machine.profiling import walk
 from torchrlopt.substitutions import load_library
@@ -147,12 +147,6 @@ def test_factors_come_from_the_operator_then_its_class_then_all() -> None:
     prices = [made(i, i, us) for i, us in enumerate((1.0, 2.0, 4.0))]
     assert scales(prices, classes) == pytest.approx({"Relu": 2.0, "Neg": 2.0, "MaxPool": 2.0})
     assert scales(prices[:2], classes) == {"Relu": 1.0, "Neg": 1.0, "MaxPool": 1.0}, "too few to tell"
-
-
-def test_a_profile_without_anything_is_the_analytic_model() -> None:
-    empty = MachineProfile("eager", "cpu")
-    assert empty.digest == ""
-    assert MachineProfile("eager", "cpu", (made(1, 2, 3.0),)).digest != ""
 
 
 def wiring(graph: _C.Graph) -> dict[int, tuple[object, ...]]:

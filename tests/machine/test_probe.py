@@ -40,12 +40,6 @@ def test_cpu_probe_is_plausible() -> None:
     assert first["triad_bytes_per_us"] > last["triad_bytes_per_us"], "the first-level cache beats memory"
 
 
-def test_threads_that_were_not_tried_are_zero() -> None:
-    found = _C.probe_cpu(3)
-    assert [rate > 0 for rate in found["flops_per_us"]] == [True, True, True]
-    assert len(_C.probe_cpu(0)["flops_per_us"]) == 1, "at least one thread"
-
-
 def test_the_probe_calibrates_the_model(probe: dict[str, dict[str, float]]) -> None:
     model = device_model("eager", "cpu", probe)
     for name, value in probe["model"].items():
@@ -53,12 +47,6 @@ def test_the_probe_calibrates_the_model(probe: dict[str, dict[str, float]]) -> N
         assert getattr(model, name) == value
     assert model.cache_bytes_per_us >= model.bytes_per_us
     assert model.launch_us < 1000
-
-
-def test_numbers_that_the_model_does_not_have_are_ignored() -> None:
-    typical = device_model("eager")
-    found = device_model("eager", "cpu", {"model": {"flux": 3.0}})
-    assert found.flops_per_us == typical.flops_per_us
 
 
 def test_a_plan_is_machine_independent_until_the_machine_was_looked_at() -> None:

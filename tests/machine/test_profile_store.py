@@ -78,15 +78,6 @@ def test_prices_measured_longest_ago_go_first(tmp_path: Path) -> None:
     assert 0 < profile.oldest <= profile.newest <= time.time()
 
 
-def test_an_empty_profile_has_no_file_and_no_warning(
-    store: ProfileStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert store.prices(DEVICE, EXECUTOR) == {}
-    assert store.probe(DEVICE) is None
-    assert not store.path.exists()
-    assert not caplog.records
-
-
 def test_probe_and_prices_share_a_file(store: ProfileStore, caplog: pytest.LogCaptureFixture) -> None:
     store.put_probe(DEVICE, {"model": {"launch_us": 3.0}})
     assert store.prices(DEVICE, EXECUTOR) == {}

@@ -226,21 +226,9 @@ def test_a_single_tensor_is_taken_and_inputs_by_name_are_refused() -> None:
         load_model(f"{__name__}:by_name")
 
 
-def test_a_file_of_python_is_named_without_its_ending() -> None:
-    with pytest.raises(OptionsError, match="what to do: without the ending: mine:make"):
-        load_model("mine.py:make")
-
-
 def test_a_model_without_an_inference_graph_is_refused() -> None:
     with pytest.raises(CaptureError):
         profiling.trace(lambda x: x + torch.rand(3), (torch.ones(3),))
-
-
-def test_sizes_of_symbols_are_those_of_the_inputs() -> None:
-    x = torch.randn(6, 8)
-    torch._dynamo.mark_dynamic(x, 0)
-    (found,) = profiling.trace(torch.nn.Linear(8, 4).eval(), (x,))
-    assert list(found.sizes.values()) == [6]
 
 
 def test_an_executor_that_runs_in_one_piece_is_priced_by_a_fit(

@@ -28,20 +28,19 @@ def layers(count: int, width: int, rows: int | str = 8) -> _C.Graph:
     return builder.finish()
 
 
-def test_many_small_operators_go_to_a_runtime() -> None:
-    assert set(predicted_winners(layers(200, 64), {}, "cpu")) == set(RUNTIMES)
-
-
-def test_few_large_operators_stay() -> None:
-    assert predicted_winners(layers(12, 2048), {}, "cpu") == ()
-
-
-def test_what_takes_less_than_a_millisecond_stays() -> None:
-    assert predicted_winners(layers(20, 64), {}, "cpu") == ()
-
-
-def test_graphs_on_a_gpu_stay() -> None:
-    assert predicted_winners(layers(200, 64), {}, "cuda") == ()
+@pytest.mark.parametrize(
+    ("count", "width", "device", "wanted"),
+    [
+        (200, 64, "cpu", RUNTIMES),
+        (12, 2048, "cpu", ()),  # few large operators
+        (20, 64, "cpu", ()),  # less than a millisecond
+        (200, 64, "cuda", ()),
+    ],
+)
+def test_many_small_operators_go_to_a_runtime(
+    count: int, width: int, device: str, wanted: tuple[str, ...]
+) -> None:
+    assert set(predicted_winners(layers(count, width), {}, device)) == set(wanted)
 
 
 def test_without_a_runtime_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import threading
@@ -144,10 +143,3 @@ def test_json_of_very_many_values_is_refused_before_it_is_made(monkeypatch: pyte
     for text in ("[" + "[]," * 1000 + "0]", "[" + "{}," * 1000 + "0]", "[" + "0," * 1001 + "0]"):
         with pytest.raises(ValueError, match="more than 1000 values"):
             decoded(text)
-
-
-def test_proper_json_is_decoded() -> None:
-    value = {"a": [1, 2.5, "ü", None, True], "b": {}}
-    assert decoded(json.dumps(value)) == value
-    assert decoded(json.dumps(value).encode()) == value
-    assert parsed("[1]") is None
