@@ -165,7 +165,7 @@ def test_load_model_by_function_and_by_file(tmp_path: Path) -> None:
     assert inputs[0].shape == (1, 3, 64, 64)
     path = tmp_path / "model.onnx"
     text = '<ir_version: 10, opset_import: ["" : 18]> g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }'
-    files.save(onnx_ir.from_onnx_text(text), path)
+    files.save_message(files.message(onnx_ir.from_onnx_text(text)), path)
     module, inputs = load_model(str(path))
     assert inputs[0].shape == (2, 3)
     assert torch.equal(module(*inputs)[0], inputs[0].relu())

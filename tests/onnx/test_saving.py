@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.onnx.onnx_text import model_of, proto_of
+from tests.onnx.onnx_text import proto_of
 from torchrlopt.errors import ModelFormatError, OptionsError, UnsafePathError
 from torchrlopt.onnx import files, safety, saving
 from torchrlopt.onnx.saving import Staged
@@ -153,13 +153,13 @@ def test_tensors_of_subgraphs_and_functions_go_along(tmp_path: Path) -> None:
 
 def test_large_models_are_written_in_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "MAX_INLINE_BYTES", 0)
-    files.save(files.prepared(_inline(2.0)), tmp_path / "out.onnx")
+    files.save_message(files.message(files.prepared(_inline(2.0))), tmp_path / "out.onnx")
     assert _names(tmp_path) == {"out.onnx", "out.onnx.data"}
     np.testing.assert_array_equal(_weight(tmp_path / "out.onnx"), np.arange(SIZE) + 2.0)
 
 
 def test_small_models_are_written_in_one_file(tmp_path: Path) -> None:
-    files.save(model_of(TEXT % ",".join(["1"] * SIZE)), tmp_path / "out.onnx")
+    files.save_message(proto_of(TEXT % ",".join(["1"] * SIZE)), tmp_path / "out.onnx")
     assert _names(tmp_path) == {"out.onnx"}
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.onnx.test_saving import _names, _outside
 from tests.package.test_processes import ROOT
 from torchrlopt.onnx import safety
-from torchrlopt.onnx.saving import Staged, StagingFolder
+from torchrlopt.onnx.saving import Staged
 
 WRITER = """
 import sys, time
@@ -76,7 +76,8 @@ def test_what_a_process_works_on_stays(tmp_path: Path) -> None:
     process = writer(PLAIN, source, folder / "out.onnx")
     before = _names(folder)
     try:
-        StagingFolder(folder).close()
+        with Staged(folder / "other.onnx"):
+            pass
         assert _names(folder) == before
     finally:
         process.kill()
@@ -96,7 +97,8 @@ def test_what_others_made_stays(tmp_path: Path) -> None:
     (elsewhere / "file").touch()
     (tmp_path / ".torchrlopt.linkedto").symlink_to(elsewhere)
     (tmp_path / ".torchrlopt.of.mine").mkdir()
-    StagingFolder(tmp_path).close()
+    with Staged(tmp_path / "other.onnx"):
+        pass
     kept = {
         "empty.data",
         "out.onnx.data",

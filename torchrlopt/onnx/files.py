@@ -114,16 +114,11 @@ def made_of(proto: onnx.ModelProto, path: Path | None = None) -> onnx_ir.Model:
     return model
 
 
-def save(model: onnx_ir.Model, path: str | Path) -> None:
-    """Write a model, in memory or with external data next to `path`: the file is then complete or not there.
+def save_message(proto: onnx.ModelProto, path: str | Path) -> None:
+    """Write a model, with external data next to `path`: the file is then complete or not there.
 
     Initializers beyond `saving.MAX_INLINE_BYTES` go to a file next to it.
     """
-    save_message(message(model), path)
-
-
-def save_message(proto: onnx.ModelProto, path: str | Path) -> None:
-    """Write a protobuf message the way `save` writes a model."""
     with Staged(Path(path)) as staged:
         staged.write(proto, Path(path).parent)
         staged.commit()

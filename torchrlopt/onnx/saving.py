@@ -18,7 +18,6 @@ import stat
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 import onnx
@@ -59,21 +58,21 @@ class Staged:
             raise OptionsError("the result would replace something that is no file", where=str(path))
         self.path = path
         self.keep = {each.resolve() for each in keep}
-        self.folder = StagingFolder(path.parent)
+        _clear_abandoned(path.parent)
+        self.folder, self._lock = _made(path.parent)
         self.data_name = ""  # of the data file, once it exists
 
     def __enter__(self) -> Staged:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.folder.close()
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self._lock)
 
     @property
     def model_path(self) -> Path:
         """The model's path before it is committed; it can be read there, with its data."""
-        return self.folder.path / self.path.name
+        return self.folder / self.path.name
 
     def write(self, proto: onnx.ModelProto, base: Path) -> None:
         """Write a model with its data; replaces earlier writes.
@@ -113,7 +112,7 @@ class Staged:
         old = self._old_data()
         while self.data_name:
             try:
-                self.folder.publish(self.data_name)
+                self._publish_data()
                 break
             except FileExistsError:  # somebody else has saved to the same path meanwhile
                 self._rename_data(self._free_name())
@@ -126,6 +125,19 @@ class Staged:
         for path in old:
             with contextlib.suppress(OSError):
                 path.unlink()
+
+    def _publish_data(self) -> None:
+        """Move the data out of the staging folder; FileExistsError if there is a file of its name."""
+        staged, target = self.model_path.with_name(self.data_name), self.path.parent / self.data_name
+        try:
+            os.link(staged, target)
+        except FileExistsError:
+            raise
+        except OSError:  # no hard links on this file system: an empty file reserves the name
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
+            os.replace(staged, target)
+        else:
+            staged.unlink()
 
     def _rename_data(self, name: str) -> None:
         """Give the data another name, in the staging folder and in the model that refers to it."""
@@ -236,50 +248,11 @@ _PREFIX = ".torchrlopt."
 _OURS = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")  # the pattern of tempfile's names
 
 
-class StagingFolder:
-    """A new folder inside another one, so that moves stay on one file system.
-
-    Its process locks it until it ends, however that happens: an unlocked one is abandoned, and cleared.
-
-    Args:
-        parent: the other folder.
-
-    Attributes:
-        path: path of the new folder.
-
-    Raises:
-        OSError: the parent is not writable.
-    """
-
-    def __init__(self, parent: Path) -> None:
-        _clear_abandoned(parent)
-        self.path, self._lock = _made(parent)
-
-    def publish(self, name: str) -> None:
-        """Move a file out of the folder, next to it.
-
-        Raises:
-            FileExistsError: there is a file of this name.
-        """
-        target = self.path.parent / name
-        try:
-            os.link(self.path / name, target)
-        except FileExistsError:
-            raise
-        except OSError:  # no hard links on this file system: an empty file reserves the name
-            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
-            os.replace(self.path / name, target)
-        else:
-            (self.path / name).unlink()
-
-    def close(self) -> None:
-        """Remove the folder and its content."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
-
-
 def _made(parent: Path) -> tuple[Path, int]:
-    """Create a folder and return it with the handle that locks it."""
+    """Create a folder, so that moves stay on one file system, and return it with the handle that locks it.
+
+    The lock lasts until the process ends, however that happens: an unlocked folder is abandoned.
+    """
     while True:
         path = Path(tempfile.mkdtemp(dir=parent, prefix=_PREFIX))
         with contextlib.suppress(FileNotFoundError):  # another process cleared it before it was locked
