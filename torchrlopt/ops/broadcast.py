@@ -125,10 +125,17 @@ def arithmetic(emitter: Emitter, call: OpCall, target: Any, operands: tuple[fx.N
     dtype = emitter.dtype(operands[0])
     if dtype not in UNSIGNED_WIDE or target in (aten.eq.Tensor, aten.bitwise_and.Tensor):
         return emitter.op(target, *operands)
-    if dtype == torch.uint64:
+    if dtype == torch.uint64 and target not in _OF_BITS:
         raise call.unsupported("uint64")
     result = emitter.op(target, *[emitter.cast(x, torch.int64) for x in operands])
     return result if emitter.dtype(result) == torch.bool else emitter.cast(result, dtype)
+
+
+# Of these, int64 gives the bits of uint64.
+_OF_BITS = {
+    aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor,
+    aten.bitwise_or.Tensor, aten.bitwise_xor.Tensor, aten.bitwise_not.default,
+}  # fmt: skip
 
 
 @translation("add.Tensor", "add.Scalar")
