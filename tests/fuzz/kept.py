@@ -1,4 +1,4 @@
-"""Failures as small text files in `cases/`: lines `name: value`, an empty line, and a body.
+"""Failures as small text files in `cases/`: a line of JSON, and a body.
 
 `test_kept.py` replays them as regression tests.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,15 +31,15 @@ class Case:
 
 def format_case(what: str, fields: Mapping[str, str], body: str = "") -> str:
     """The text of a case."""
-    lines = [f"{name}: {value}\n" for name, value in {"what": what, **fields}.items()]
-    return "".join(lines) + "\n" + body
+    return f"{json.dumps({'what': what, **fields})}\n{body}"
 
 
 def parse_case(text: str) -> Case:
-    """What `format_case` wrote; comments stand above it."""
-    head, _, body = text.partition("\n\n")
-    pairs = (line.partition(": ") for line in head.splitlines() if not line.startswith("#"))
-    fields = {name: value for name, _, value in pairs}
+    """What `format_case` wrote; a comment may stand above it."""
+    head, _, body = text.partition("\n")
+    if head.startswith("#"):
+        head, _, body = body.partition("\n")
+    fields = json.loads(head)
     return Case(fields.pop("what"), fields, body)
 
 

@@ -128,7 +128,7 @@ class PrecisionFuzzer:
                 return Outcome("skipped", "integers change by rounding in float32", counts=counts)
         if not found:
             return Outcome("right", counts=counts)
-        return Outcome("wrong", found, format_case("precision", fields, "\n".join(lines)), counts)
+        return Outcome("wrong", found, format_case("precision", fields, "; ".join(lines)), counts)
 
 
 def program(draw: random.Random, is_image: bool) -> list[str]:
@@ -252,4 +252,4 @@ def _reference(model: nn.Module, x: Tensor) -> tuple[Tensor, ...]:
 
 def replay(case: Case) -> str:
     """How a kept case goes wrong; empty where it does not."""
-    return difference(dict(case.fields), case.body.splitlines(), Counter())
+    return difference(dict(case.fields), case.body.strip().split("; "), Counter())
