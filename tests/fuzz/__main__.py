@@ -6,12 +6,10 @@ Exits with status 1 if a case failed; each failure is stored as a small text cas
 from __future__ import annotations
 
 import contextlib
-import csv as csv_module
 import math
 import os
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,7 +22,7 @@ from tests.fuzz.kept import keep
 from tests.fuzz.outcome import FAILURES, Total, failure_bound
 from tests.fuzz.subjects import SUBJECTS, Subject
 
-_SHOWN = 20  # failures, reasons and rows of counts
+_SHOWN = 20  # failures and reasons
 
 WHATS = ", ".join([*SUBJECTS, "all"])
 
@@ -38,7 +36,6 @@ def main(
         float | None, typer.Option(min=1, help="End after that, with what has been found.")
     ] = None,
     only: Annotated[int | None, typer.Option(min=0, help="One case, by its number.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="CSV file for what was counted.")] = None,
     keep_cases: Annotated[
         bool, typer.Option("--keep/--no-keep", help="Write failures to tests/fuzz/cases/.")
     ] = True,
@@ -53,9 +50,6 @@ def main(
     chosen = SUBJECTS if what == "all" else {what: SUBJECTS[what]}
     num_failures = 0
     for name, subject in chosen.items():
-        if not subject.is_installed:
-            console.print(f"{name}: left out, {subject.needs} is not installed", highlight=False)
-            continue
         numbers = [only] if only is not None else range(cases or subject.num_cases)
         started = time.perf_counter()
         total = run(subject, numbers, seed, jobs, console, seconds)
@@ -64,9 +58,7 @@ def main(
         for _, outcome in total.failures:
             if outcome.case and keep_cases:
                 console.print(f"kept: {keep(outcome.case, outcome.reason)}", highlight=False)
-        if csv is not None:
-            _write(csv if what != "all" else csv.with_stem(f"{csv.stem}_{name}"), total)
-    if (what != "all" and not SUBJECTS[what].is_installed) or num_failures:
+    if num_failures:
         raise typer.Exit(1)
 
 
@@ -118,47 +110,10 @@ def _table(name: str, seed: int, total: Total, seconds: float) -> Table:
     table.add_column(justify="right")
     for kind in ("right", *FAILURES, "skipped"):
         table.add_row(kind, f"{total.kinds[kind]:,}")
-    for what, count in _summary(total):
-        table.add_row(what, count)
+    for what, count in sorted(total.counts.items()):
+        table.add_row(what, f"{count:,}")
     table.add_row("time", f"{seconds:.0f} s, {total.kinds.total() / seconds:.1f} cases a second")
     return table
-
-
-def _summary(total: Total) -> list[tuple[str, str]]:
-    """Counts that stand alone; of families of them (`fired NAME`, `NAME|samples`) what sums them up."""
-    rows = [(what, f"{n:,}") for what, n in sorted(total.counts.items()) if not _family(what)]
-    families: dict[str, dict[str, int]] = {}
-    for what, n in total.counts.items():
-        if family := _family(what):
-            families.setdefault(family[0], {})[family[1]] = n
-    for family_name, members in sorted(families.items()):
-        rows.append((f"{family_name}: of how many", f"{sum(n > 0 for n in members.values()):,}"))
-        rows.append((f"{family_name}: sum", f"{sum(members.values()):,}"))
-        if family_name == "fired":
-            rows.append(("fired: least often", f"{min(members.values())}"))
-            rows.append(("fired: at least 20 times", f"{sum(n >= 20 for n in members.values())}"))
-    return rows
-
-
-def _family(what: str) -> tuple[str, str] | None:
-    if what.startswith("fired "):
-        return "fired", what.removeprefix("fired ")
-    if "|" in what:
-        member, _, family = what.partition("|")
-        return family, member
-    return None
-
-
-def _write(path: Path, total: Total) -> None:
-    """All counts; those of families as a table of their members."""
-    families = sorted({family[0] for what in total.counts if (family := _family(what))})
-    members = sorted({family[1] for what in total.counts if (family := _family(what))})
-    cells = {family: n for what, n in total.counts.items() if (family := _family(what))}
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv_module.writer(file)
-        writer.writerow(["name", *families])
-        for member in members:
-            writer.writerow([member, *(cells.get((family, member), 0) for family in families)])
 
 
 if __name__ == "__main__":

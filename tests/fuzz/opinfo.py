@@ -6,6 +6,7 @@ so are those for which eager PyTorch is not deterministic.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import random
@@ -17,7 +18,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tests.fuzz.kept import Case, format_case
-from tests.fuzz.outcome import Outcome
+from tests.fuzz.outcome import FAILURES, Outcome
 from tests.fuzz.shards import first_line
 from torchrlopt.compile import backend
 
@@ -63,24 +64,14 @@ class OpInfoFuzzer:
         self._seed = seed
 
     def run(self, index: int) -> Outcome:
-        """Run the samples; the first failure is the outcome."""
-        name = _name(operators()[index][0])
-        counts: Counter[str] = Counter()
-        skipped: Outcome | None = None
-        for number in self._chosen(index):
-            outcome = run_sample(index, self._seed, number)
-            counts.update(outcome.counts)
-            counts[f"{name}|samples"] += 1
-            if outcome.kind == "skipped":
-                skipped = outcome
-                counts[f"{name}|skipped"] += 1
-            elif outcome.kind != "right":
-                counts[f"{name}|{outcome.kind}"] += 1
-                outcome.counts = counts
-                return outcome
-        is_skipped = skipped is not None and counts[f"{name}|samples"] == counts[f"{name}|skipped"]
-        if is_skipped and skipped is not None:
-            return Outcome("skipped", skipped.reason, counts=counts)
+        """Run the samples; the first failure is the outcome, and "skipped" if all are."""
+        outcomes = [run_sample(index, self._seed, number) for number in self._chosen(index)]
+        counts = sum((each.counts for each in outcomes), Counter())
+        failed = next((each for each in outcomes if each.kind in FAILURES), None)
+        if failed is not None:
+            return dataclasses.replace(failed, counts=counts)
+        if outcomes and all(each.kind == "skipped" for each in outcomes):
+            return Outcome("skipped", outcomes[-1].reason, counts=counts)
         return Outcome("right", counts=counts)
 
     def _chosen(self, index: int) -> list[int]:
@@ -120,7 +111,12 @@ def run_sample(index: int, seed: int, number: int) -> Outcome:
     except Exception as error:  # noqa: BLE001 - that is what is looked for
         cause = getattr(error, "inner_exception", error)  # Dynamo packs what a backend raises
         kind, reason = "raised", first_line(cause)
-    counts = _counted(_name(op))
+    reports = backend.reports()
+    counts = Counter(
+        graphs=len(reports),
+        rewritten=sum(report.kept == "rewritten" for report in reports),
+        steps=sum(len(report.steps) for report in reports),
+    )
     if kind == "right":
         return Outcome("right", counts=counts)
     if told := _control(function, tensors, expected, _tolerance(op, dtype)):
@@ -169,17 +165,6 @@ def _compiled(
     backend.reset()
     run = torch.compile(function, backend=name, options=options, dynamic=False)
     return _call(run, tensors)
-
-
-def _counted(name: str) -> Counter[str]:
-    reports = backend.reports()
-    return Counter(
-        {
-            f"{name}|graphs": len(reports),
-            f"{name}|rewritten": sum(report.kept == "rewritten" for report in reports),
-            f"{name}|steps": sum(len(report.steps) for report in reports),
-        }
-    )
 
 
 def _control(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from typing import Literal, Protocol
+
+from scipy import stats
 
 Kind = Literal["right", "wrong", "raised", "crashed", "hung", "skipped"]
 FAILURES: tuple[Kind, ...] = ("wrong", "raised", "crashed", "hung")
@@ -71,32 +72,5 @@ def failure_bound(num_cases: int, num_failures: int, confidence: float = 0.95) -
     """Upper end of the one-sided Clopper-Pearson interval of a failure rate.
 
     Without failures it is about 3 / n, the rule of three. It speaks of cases drawn as these were.
-
-    Args:
-        num_cases: independent cases.
-        num_failures: how many of them failed.
-        confidence: with which the rate is at most what is returned.
     """
-    if num_failures >= num_cases:
-        return 1.0
-    low, high = num_failures / num_cases, 1.0
-    for _ in range(100):
-        rate = (low + high) / 2
-        if _at_most(num_failures, num_cases, rate) > 1 - confidence:
-            low = rate
-        else:
-            high = rate
-    return high
-
-
-def _at_most(count: int, num_cases: int, rate: float) -> float:
-    """Probability of at most `count` failures among the cases."""
-    logs = (
-        math.lgamma(num_cases + 1)
-        - math.lgamma(k + 1)
-        - math.lgamma(num_cases - k + 1)
-        + k * math.log(rate)
-        + (num_cases - k) * math.log1p(-rate)
-        for k in range(count + 1)
-    )
-    return sum(math.exp(each) for each in logs)
+    return float(stats.beta.ppf(confidence, num_failures + 1, max(num_cases - num_failures, 1e-9)))

@@ -5,18 +5,20 @@ Each process handles a slice of the cases and exits, which also frees everything
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
-import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
+from multiprocessing.pool import ThreadPool
 
 from tests.fuzz.outcome import Fuzzer, Outcome
 
 Make = Callable[[int], Fuzzer]
 """Makes the fuzzer of a seed; it is pickled by name."""
+
+#: A fork would share the locks of threads that torch has started.
+_CONTEXT = multiprocessing.get_context("spawn")
 
 
 def run(
@@ -33,92 +35,47 @@ def run(
         limit_s: a case that takes longer has hung.
 
     Yields:
-        The number of a case and its outcome.
+        The number of a case and its outcome, slice by slice.
     """
-    slices = deque(indices[i : i + slice_size] for i in range(0, len(indices), slice_size))
-    running: dict[Connection, _Shard] = {}
-    try:
-        while slices or running:
-            while slices and len(running) < jobs:
-                shard = _Shard(make, seed, slices.popleft(), limit_s)
-                running[shard.connection] = shard
-            for connection in wait(list(running), timeout=1.0):
-                assert isinstance(connection, Connection)
-                yield from running[connection].receive()
-            for connection, shard in list(running.items()):
-                yield from shard.end_if_hung()
-                if shard.is_over:
-                    del running[connection]
-                    if shard.left:
-                        slices.appendleft(shard.left)
-    finally:
-        for shard in running.values():
-            shard.end()
+    slices = [indices[at : at + slice_size] for at in range(0, len(indices), slice_size)]
+    with ThreadPool(jobs) as pool:
+        for outcomes in pool.imap_unordered(functools.partial(_run_slice, make, seed, limit_s), slices):
+            yield from outcomes
 
 
-class _Shard:
-    """One process with its slice.
-
-    Attributes:
-        left: numbers of the cases without an outcome.
-        is_over: the process has ended.
-    """
-
-    def __init__(self, make: Make, seed: int, indices: Sequence[int], limit_s: float) -> None:
-        # A fork would share the locks of threads that torch has started.
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe(duplex=False)
-        self.left = list(indices)
-        self.is_over = False
-        self._limit_s = limit_s
-        self._begun_s: float | None = None
-        self._process: BaseProcess = context.Process(
-            target=_work, args=(theirs, make, seed, list(indices)), daemon=True
-        )
-        self._process.start()
+def _run_slice(make: Make, seed: int, limit_s: float, indices: Sequence[int]) -> list[tuple[int, Outcome]]:
+    """Run cases in a process; after a crash or a hang, the rest in another one."""
+    left, outcomes = list(indices), []
+    while left:
+        connection, theirs = _CONTEXT.Pipe(duplex=False)
+        process = _CONTEXT.Process(target=_work, args=(theirs, make, seed, left), daemon=True)
+        process.start()
         theirs.close()  # so that its end is seen when the process ends
-
-    def receive(self) -> Iterator[tuple[int, Outcome]]:
-        """What the process has to say: an outcome, or that it has ended."""
         try:
-            message = self.connection.recv()
+            connection.recv()
         except EOFError:
-            self._process.join()
-            self.connection.close()
-            self.is_over = True
-            if self._begun_s is not None:
-                code = self._process.exitcode
-                yield self.left.pop(0), Outcome("crashed", f"the process ended with status {code}")
-            elif self.left:
-                raise RuntimeError("the fuzzer cannot be made; what it said stands above") from None
-            return
-        if message is None:
-            self._begun_s = time.monotonic()
-            return
-        self._begun_s = None
-        yield self.left.pop(0), message
-
-    def end_if_hung(self) -> Iterator[tuple[int, Outcome]]:
-        """Kill a process whose case takes too long."""
-        if self._begun_s is None or time.monotonic() - self._begun_s < self._limit_s:
-            return
-        self.end()
-        yield self.left.pop(0), Outcome("hung", f"no end after {self._limit_s:g} s")
-
-    def end(self) -> None:
-        """Kill the process."""
-        self._process.kill()
-        self._process.join()
-        self.connection.close()
-        self.is_over = True
+            raise RuntimeError("the fuzzer cannot be made; what it said stands above") from None
+        is_working = True
+        while left and is_working:
+            try:
+                is_working = connection.poll(limit_s)
+                outcome = connection.recv() if is_working else Outcome("hung", f"no end after {limit_s:g} s")
+            except EOFError:
+                is_working = False
+                process.join()
+                outcome = Outcome("crashed", f"the process ended with status {process.exitcode}")
+            outcomes.append((left.pop(0), outcome))
+        process.kill()
+        process.join()
+    return outcomes
 
 
 def _work(connection: Connection, make: Make, seed: int, indices: Sequence[int]) -> None:
-    """Of a process: None before each case, its outcome after it."""
+    """Of a process: None when the fuzzer is made, then the outcomes."""
     warnings.simplefilter("ignore")  # operators warn of what they are asked on purpose
     fuzzer = make(seed)
+    connection.send(None)
     for index in indices:
-        connection.send(None)
         connection.send(guarded(fuzzer, index))
 
 

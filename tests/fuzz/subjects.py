@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.util
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -22,7 +21,6 @@ class Subject:
         cases: of a run that says enough; None for as many as the module's `count` says.
         slice_size: cases in one process.
         limit_s: a case that takes longer has hung.
-        needs: a package that it cannot do without.
     """
 
     title: str
@@ -30,16 +28,10 @@ class Subject:
     cases: int | None
     slice_size: int
     limit_s: float
-    needs: str | None = None
 
     @property
     def _module(self) -> Any:
         return importlib.import_module(self.fuzzer.partition(":")[0])
-
-    @property
-    def is_installed(self) -> bool:
-        """Whether the package is there that it needs."""
-        return self.needs is None or importlib.util.find_spec(self.needs) is not None
 
     @property
     def num_cases(self) -> int:
@@ -61,24 +53,13 @@ SUBJECTS = {
         "every substitution in random graphs, random walks", "tests.fuzz.rules.fuzzer:RulesFuzzer",
         20_000, 500, 60,
     ),
-    "opinfo": Subject(
-        "PyTorch's samples of every operator", "tests.fuzz.opinfo:OpInfoFuzzer", None, 40, 300, "expecttest"
-    ),
+    "opinfo": Subject("PyTorch's samples of every operator", "tests.fuzz.opinfo:OpInfoFuzzer", None, 40, 300),
     "specials": Subject(
         "NaN, infinities, -0, subnormal and huge numbers", "tests.fuzz.specials.fuzzer:SpecialsFuzzer",
         None, 60, 300,
     ),
-    "files": Subject(
-        "ONNX files, changed", "tests.fuzz.files.fuzzer:FilesFuzzer", 1_000, 100, 120, "onnxruntime"
-    ),
+    "files": Subject("ONNX files, changed", "tests.fuzz.files.fuzzer:FilesFuzzer", 1_000, 100, 120),
     "precision": Subject(
         "random graphs within error budgets", "tests.fuzz.precision:PrecisionFuzzer", 2_000, 200, 60
-    ),
-    "nnsmith": Subject(
-        "NNSmith's ONNX models, random walks", "tests.fuzz.nnsmith_models:WalkFuzzer", 500, 50, 120, "nnsmith"
-    ),
-    "nnsmith-compile": Subject(
-        "NNSmith's models through torch.compile", "tests.fuzz.nnsmith_models:CompileFuzzer",
-        150, 30, 300, "nnsmith",
     ),
 }  # fmt: skip

@@ -11,8 +11,6 @@ import pytest
 pytest.importorskip("onnxruntime")
 
 from tests.fuzz.files import fuzzer
-from tests.fuzz.files.fuzzer import case_of, replay
-from tests.fuzz.kept import parse_case
 from tests.fuzz.outcome import Outcome
 from torchrlopt.executors.lowering import lazy_code
 from torchrlopt.executors.lowering.around import _Around
@@ -59,9 +57,3 @@ def test_other_numbers_are_seen(tmp_path: Path) -> None:
     assert "output" in fuzzer._differs(source, target, Outcome("right"))
     target.write_bytes(b"no model")
     assert "runs the original, and not the result" in fuzzer._differs(source, target, Outcome("right"))
-
-
-def test_a_kept_file_is_replayed(tmp_path: Path) -> None:
-    case = parse_case(case_of(with_code(tmp_path), tmp_path / "RAN"))
-    assert case.what == "files"
-    assert replay(case) == ""

@@ -15,7 +15,4 @@ pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.txt")), ids=lambda path: path.stem)
 def test_stays_mended(path: Path) -> None:
     case = parse_case(path.read_text(encoding="utf-8"))
-    subject = SUBJECTS[case.what]
-    if not subject.is_installed:
-        pytest.skip(f"{subject.needs} is not installed")
-    assert subject.replay(case) == ""
+    assert SUBJECTS[case.what].replay(case) == ""

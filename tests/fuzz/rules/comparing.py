@@ -7,7 +7,6 @@ whether the algebra is the same: comparisons may flip, and badly conditioned gra
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -49,11 +48,8 @@ class Verdict:
     by: str
 
 
-def compare(
-    before: _C.Graph, after: _C.Graph, seed: int, numbers: Numbers, tolerance: float = TOLERANCE
-) -> Verdict:
+def compare(before: _C.Graph, after: _C.Graph, seed: int, numbers: Numbers) -> Verdict:
     """Evaluate both graphs; "special" numbers ask for the same bits, others for close results."""
-    far = functools.partial(_far, tolerance=tolerance)
     data = draw(before, seed, numbers)
     try:
         old = _tools.evaluate(before, data)
@@ -66,12 +62,12 @@ def compare(
     names = before.output_names
     if numbers == "special":
         return Verdict(_first(names, old, new, _other_bits), "bits")
-    difference = _first(names, old, new, far)
+    difference = _first(names, old, new, _far)
     if not difference:
         return Verdict("", "float64")
-    if _agree_in_field(before, after, seed):
+    if is_same_algebra(before, after, seed):
         return Verdict("", "field")
-    if _is_shaky(before, data, old, new, far):
+    if _is_shaky(before, data, old, new):
         return Verdict("", "conditioning")
     return Verdict(difference, "float64")
 
@@ -86,10 +82,6 @@ def is_same_algebra(before: _C.Graph, after: _C.Graph, seed: int) -> bool | None
         return all(np.array_equal(a, b) for a, b in pairs)
     except ModelFormatError:  # an operator that has no meaning there
         return None
-
-
-def _agree_in_field(before: _C.Graph, after: _C.Graph, seed: int) -> bool:
-    return is_same_algebra(before, after, seed) is True
 
 
 def draw(graph: _C.Graph, seed: int, numbers: Numbers | Literal["field"]) -> Data:
@@ -146,14 +138,14 @@ def _first(names: Sequence[str], old: Sequence[Array], new: Sequence[Array], dif
     return ""
 
 
-def _far(a: Array, b: Array, tolerance: float) -> Array:
+def _far(a: Array, b: Array) -> Array:
     """What was NaN or infinite may become anything, what was finite stays, and stays close."""
     if a.dtype.kind != "f":
         return np.asarray(a != b)
     finite = np.isfinite(a)
     scale = max(1.0, float(np.max(np.abs(a), initial=0.0, where=finite)))
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.asarray(finite & ~(np.abs(a - b) <= tolerance * scale))
+        return np.asarray(finite & ~(np.abs(a - b) <= TOLERANCE * scale))
 
 
 def _other_bits(a: Array, b: Array) -> Array:
@@ -162,7 +154,7 @@ def _other_bits(a: Array, b: Array) -> Array:
     return np.asarray(~((np.isnan(a) & np.isnan(b)) | ((a == b) & (np.signbit(a) == np.signbit(b)))))
 
 
-def _is_shaky(graph: _C.Graph, data: Data, old: Sequence[Array], new: Sequence[Array], far: Differ) -> bool:
+def _is_shaky(graph: _C.Graph, data: Data, old: Sequence[Array], new: Sequence[Array]) -> bool:
     """Whether a small change of the inputs moves the results as far as the graphs differ."""
     rng = np.random.default_rng(0)
     shaken = {
@@ -171,7 +163,7 @@ def _is_shaky(graph: _C.Graph, data: Data, old: Sequence[Array], new: Sequence[A
     }
     moved = _tools.evaluate(graph, shaken)
     for before, after, other in zip(old, new, moved, strict=True):
-        if not far(before, after).any():
+        if not _far(before, after).any():
             continue
         if before.dtype.kind != "f":
             if np.array_equal(before, other):

@@ -23,13 +23,11 @@ class Walk:
     Attributes:
         graphs: the first one and the one after each step.
         steps: by name and location.
-        refused: steps that matched and would have changed a type.
     """
 
     def __init__(self, graph: _C.Graph) -> None:
         self.graphs = [graph]
         self.steps: list[Step] = []
-        self.refused: Counter[str] = Counter()
 
     @property
     def last(self) -> _C.Graph:
@@ -37,11 +35,10 @@ class Walk:
         return self.graphs[-1]
 
     def step(self, library: _C.Library, name: str, location: int) -> bool:
-        """Take a step; False where it is refused."""
+        """Take a step; False where it would change a type, and is refused."""
         try:
             graph = library.apply(self.last, name, location)
         except SubstitutionError:
-            self.refused[name] += 1
             return False
         graph.check()
         self.graphs.append(graph)
