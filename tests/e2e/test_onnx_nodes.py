@@ -1,8 +1,6 @@
 """The ONNX standard's node tests through import, lowering and eager execution.
 
-Every case of the standard either passes or is listed with a reason in `onnx_nodes_unsupported.txt`. The list
-is checked both ways: a listed case that passes is a failure, and so is an unlisted case that does not pass. A
-wrong number is never a reason: such a case cannot be listed.
+A case passes, or is refused with a typed error. No number may be wrong.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import functools
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,10 +29,8 @@ from torchrlopt.onnx.writer import write
 from torchrlopt.ops.onnx_types import tensor_of
 from torchrlopt.options import LoweringOptions
 
-_LIST = Path(__file__).with_name("onnx_nodes_unsupported.txt")
-# As many as pass, of the operators and of those that the standard expands to simpler ones: a case that moves
-# to the list is told here too.
-MIN_PASSED = {"operators": 1004, "expanded": 382}
+# As many as pass, of the operators and of those that the standard expands to simpler ones.
+PASSED = {"operators": 1004, "expanded": 382}
 
 # Relative and absolute tolerance per element type of the expected output. The expected values of the narrow
 # types were computed in that type, step by step, by the standard's numpy reference.
@@ -62,13 +57,6 @@ def standard_cases() -> dict[str, TestCase]:
         from onnx.backend.test.loader import load_model_tests
 
         return {case.name: case for case in load_model_tests(kind="node")}
-
-
-def _listed() -> dict[str, str]:
-    """Case name to reason."""
-    lines = _LIST.read_text(encoding="utf-8").splitlines()
-    pairs = (line.split(": ", 1) for line in lines if line and not line.startswith("#"))
-    return {pair[0]: pair[1] for pair in pairs}
 
 
 def _to_torch(array: Any) -> torch.Tensor:
@@ -146,30 +134,16 @@ def outcome(case: TestCase) -> tuple[str, str]:
     return result
 
 
-@pytest.mark.parametrize("part", nightly_but(["operators"], MIN_PASSED))
-def test_every_case_passes_or_is_listed(part: str) -> None:
-    def is_meant(name: str) -> bool:
-        return ("_expanded" in name) == (part == "expanded")
-
-    cases = {name: case for name, case in standard_cases().items() if is_meant(name)}
-    listed = {name for name in _listed() if is_meant(name)}
-    wrong, unlisted, stale = [], [], []
-    num_passed = 0
-    for name, case in cases.items():
-        kind, why = outcome(case)
-        num_passed += kind == "passed"
-        if kind == "wrong":
-            wrong.append(why)
-        elif kind == "unsupported" and name not in listed:
-            unlisted.append(f"{name}: {why}")
-        elif kind == "passed" and name in listed:
-            stale.append(name)
-    assert not wrong, "\n".join(wrong)
-    assert not unlisted, "\n".join(unlisted)
-    assert not stale, f"listed as unsupported, but they pass: {stale}"
-    assert not listed - set(cases), "listed, but the standard has no such case"
-    assert num_passed >= MIN_PASSED[part]
-    assert num_passed + len(listed) == len(cases)
+@pytest.mark.parametrize("part", nightly_but(["operators"], PASSED))
+def test_every_case_passes_or_is_refused(part: str) -> None:
+    outcomes = {
+        name: outcome(case)
+        for name, case in standard_cases().items()
+        if ("_expanded" in name) == (part == "expanded")
+    }
+    assert not [why for kind, why in outcomes.values() if kind == "wrong"]
+    refused = "\n".join(f"{name}: {why}" for name, (kind, why) in outcomes.items() if kind == "unsupported")
+    assert sum(kind == "passed" for kind, _ in outcomes.values()) == PASSED[part], refused
 
 
 @pytest.mark.nightly
@@ -177,8 +151,8 @@ def test_typed_operators_mean_the_same_when_written_anew() -> None:
     """Up to three cases per operator through graph text, so that no node of the source can be put back."""
     seen: Counter[str] = Counter()
     wrong = []
-    for name, case in standard_cases().items():
-        if name in _listed():
+    for case in standard_cases().values():
+        if outcome(case)[0] != "passed":
             continue
         for model, inputs, expected in variants_of(case):
             model, inputs = with_constants(model, inputs)
