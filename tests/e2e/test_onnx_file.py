@@ -24,7 +24,7 @@ from torchrlopt.errors import (
     UnsupportedError,
     VerificationError,
 )
-from torchrlopt.judge.timing import measure
+from torchrlopt.report import Report, Timing
 
 onnxruntime = pytest.importorskip("onnxruntime")
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static  # noqa: E402 - if it is there
@@ -65,6 +65,16 @@ def exported(model: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> 
     return path
 
 
+def rewritten(given: Path | onnx.ModelProto, folder: Path, **options: Any) -> Report:
+    """Rewrite a model to `out.onnx`, which must work; a model in memory is saved as `in.onnx`."""
+    if isinstance(given, onnx.ModelProto):
+        onnx.save(given, folder / "in.onnx")
+        given = folder / "in.onnx"
+    report = optimise_onnx(given, folder / "out.onnx", **{"on_error": "raise", "measure": False} | options)
+    assert report.kept == "rewritten"
+    return report
+
+
 @pytest.fixture(scope="module")
 def branches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file that no test changes."""
@@ -94,8 +104,7 @@ def quantised(path: Path, opset: int, **options: Any) -> Path:
 @pytest.mark.parametrize(("opset", "is_per_channel"), [(11, False), (13, True), (21, True)])
 def test_integers_of_a_quantised_file_are_kept(opset: int, is_per_channel: bool, tmp_path: Path) -> None:
     source = quantised(tmp_path / "in.onnx", opset, per_channel=is_per_channel)
-    report = optimise_onnx(source, tmp_path / "out.onnx", on_error="raise", measure=False)
-    assert report.kept == "rewritten"
+    rewritten(source, tmp_path)
     found = [onnx.load(tmp_path / name) for name in ("in.onnx", "out.onnx")]
     before, after = (
         {tuple(each.dims) for each in model.graph.initializer if each.data_type == onnx.TensorProto.INT8}
@@ -137,9 +146,7 @@ CASES: dict[str, tuple[type[nn.Module], tuple[torch.Tensor, ...]]] = {
 def test_file_is_rewritten_and_runs_elsewhere(name: str, tmp_path: Path) -> None:
     kind, inputs = CASES[name]
     source = exported(build(kind), inputs, tmp_path / "in.onnx")
-    report = optimise_onnx(source, tmp_path / "out.onnx", on_error="raise", measure=False)
-    assert report.kept == "rewritten"
-    assert report.steps
+    assert rewritten(source, tmp_path).steps
     result = onnx.load(tmp_path / "out.onnx")
     onnx.checker.check_model(result, full_check=True)
     assert {node.domain for node in result.graph.node} <= {"", "ai.onnx"}
@@ -158,13 +165,25 @@ def test_expressions_over_weights_are_folded(tmp_path: Path) -> None:
     x = (torch.randn(8, 16),)
     randomise(model, x)
     source = exported(model.eval(), x, tmp_path / "in.onnx")
-    report = optimise_onnx(source, tmp_path / "out.onnx", on_error="raise")
-    result = onnx.load(tmp_path / "out.onnx")
-    assert [node.op_type for node in result.graph.node] == ["Gemm", "Relu", "Gemm"]
-    assert len(result.graph.initializer) == 4
-    assert report.notes == ()
+    assert rewritten(source, tmp_path).notes == ()
+    assert operators(tmp_path / "out.onnx") == ["Gemm", "Relu", "Gemm"]
+    assert len(onnx.load(tmp_path / "out.onnx").graph.initializer) == 4
     wide = model.double()(x[0].double())
     np.testing.assert_allclose(run(tmp_path / "out.onnx", x)[0], wide.detach(), rtol=1e-5, atol=1e-6)
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, *after_ms: float) -> list[float]:
+    """Let originals take 1 ms, and the files that are timed next as long as given; returns what is left."""
+    left = list(after_ms)
+
+    def measure(before: Any, after: Any, *_: Any) -> Timing:
+        before()
+        after()
+        ms = left.pop(0)
+        return Timing(1.0, ms, 1 - ms, 0.0, 9)
+
+    monkeypatch.setattr(check_file, "measure", measure)
+    return left
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
@@ -177,16 +196,10 @@ def test_what_is_neither_faster_nor_smaller_is_not_written(
     source = exported(
         nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 8)), x, tmp_path / "in.onnx"
     )
-    timings = []
-
-    def slower(before: Any, after: Any, *args: Any) -> Any:
-        timings.append(measure(before, lambda: [after() for _ in range(3)], *args))
-        return timings[-1]
-
-    monkeypatch.setattr(check_file, "measure", slower)
+    times = timed(monkeypatch, 3.0, 4.0)
     report = optimise_onnx(source, tmp_path / "out.onnx", on_error="raise", executor=runtime)
-    assert len(timings) == 2, "with the plan and without"
-    assert (report.kept, report.measured_after_ms) == ("original", timings[0].after_ms)
+    assert times == [], "with the plan and without"
+    assert (report.kept, report.measured_after_ms) == ("original", 3.0)
     assert "the rewritten file is not faster" in str(report.fallback_reason)
     assert (tmp_path / "out.onnx").read_bytes() == source.read_bytes()
 
@@ -205,20 +218,11 @@ def test_a_plan_that_does_not_pay_is_left_out(tmp_path: Path, monkeypatch: pytes
       b = Relu(a)
       y = Reshape(b, sizes)
     }"""
-    proto = proto_of(text, 20)
-    onnx.save(proto, tmp_path / "in.onnx")
-    kinds = iter([(1, 5), (5, 1)])
-
-    def first_slower(before: Any, after: Any, *args: Any) -> Any:
-        many, few = next(kinds)
-        return measure(lambda: [before() for _ in range(many)], lambda: [after() for _ in range(few)], *args)
-
-    monkeypatch.setattr(check_file, "measure", first_slower)
-    report = optimise_onnx(tmp_path / "in.onnx", tmp_path / "out.onnx", on_error="raise")
-    assert (report.kept, report.steps, report.searcher) == ("rewritten", (), "none")
+    timed(monkeypatch, 5.0, 0.2)
+    report = rewritten(proto_of(text, 20), tmp_path, measure=True)
+    assert (report.steps, report.searcher) == ((), "none")
     assert any("the plan is left out: the rewritten file is not faster" in note for note in report.notes)
-    found = onnx.load(tmp_path / "out.onnx")
-    assert operators(tmp_path / "out.onnx") == ["Relu", "Relu", "Reshape"], found
+    assert operators(tmp_path / "out.onnx") == ["Relu", "Relu", "Reshape"]
 
 
 def test_what_would_grow_or_may_change_is_not_folded(tmp_path: Path) -> None:
@@ -237,10 +241,7 @@ def test_what_would_grow_or_may_change_is_not_folded(tmp_path: Path) -> None:
         ("w", np.random.randn(512).astype("f")), ("given", np.ones(512, "f")), ("size", np.array([64, 512])),
     ):  # fmt: skip
         proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    onnx.save(proto, tmp_path / "in.onnx")
-    optimise_onnx(
-        tmp_path / "in.onnx", tmp_path / "out.onnx", on_error="raise", searcher="none", measure=False
-    )
+    rewritten(proto, tmp_path, searcher="none")
     found = onnx.load(tmp_path / "out.onnx").graph
     assert sorted(node.op_type for node in found.node) == ["Add", "Expand", "Mul", "Mul", "Mul", "Neg"]
     assert {each.name for each in found.initializer} >= {"given", "size", "w", "twice"}
@@ -258,26 +259,8 @@ def test_a_weight_that_stays_is_not_written_twice(tmp_path: Path) -> None:
         20,
     )
     proto.graph.initializer.append(onnx.numpy_helper.from_array(np.random.randn(64, 64).astype("f"), "w"))
-    onnx.save(proto, tmp_path / "in.onnx")
-    options = {"on_error": "raise", "searcher": "none", "measure": False}
-    optimise_onnx(tmp_path / "in.onnx", tmp_path / "out.onnx", **options)
+    rewritten(proto, tmp_path, searcher="none")
     assert (tmp_path / "out.onnx").stat().st_size < (tmp_path / "in.onnx").stat().st_size + 5_000
-
-
-def test_what_is_made_of_one_weight_several_times_is_folded_once(tmp_path: Path) -> None:
-    """Otherwise the file would hold as many copies of it."""
-    scales = ", ".join(f"float[1] s{number} = {{{number + 1}}}" for number in range(6))
-    lines = "".join(f"  w{n} = Mul(w, s{n})\n  y{n} = MatMul(x, w{n})\n" for n in range(6))
-    text = f"""agraph (float[4, 64] x) => (float[4, 64] y) <float[64, 64] w, {scales}> {{
-    {lines}  y = Sum(y0, y1, y2, y3, y4, y5)
-    }}"""
-    proto = proto_of(text, 20)
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.random.randn(64, 64).astype("f"), "w"))
-    onnx.save(proto, tmp_path / "in.onnx")
-    options = {"on_error": "raise", "searcher": "none", "measure": False}
-    optimise_onnx(tmp_path / "in.onnx", tmp_path / "out.onnx", **options)
-    assert operators(tmp_path / "out.onnx").count("Mul") == 5
-    assert (tmp_path / "out.onnx").stat().st_size < (tmp_path / "in.onnx").stat().st_size + 20_000
 
 
 def test_an_expression_that_cannot_be_evaluated_stays(
@@ -287,24 +270,21 @@ def test_an_expression_that_cannot_be_evaluated_stays(
         raise UnsupportedError("the evaluation failed", got="it was not done after 300 s")
 
     monkeypatch.setattr(fold_file, "run_limited", fail)
-    report = optimise_onnx(branches, tmp_path / "out.onnx", on_error="raise", measure=False)
-    assert (report.kept, len(report.notes)) == ("rewritten", 1)
-    assert "expressions over weights stay in the file" in report.notes[0]
+    (note,) = rewritten(branches, tmp_path).notes
+    assert "expressions over weights stay in the file" in note
     np.testing.assert_allclose(run(tmp_path / "out.onnx", X)[0], run(branches, X)[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("opset", [13, 23])
 def test_what_people_wrote_into_a_model_stays(opset: int, tmp_path: Path) -> None:
     """Class names, strides and scales of images are looked up there by those who run the model."""
-    path = tmp_path / "in.onnx"
     text = "agraph (float[2, 3] x) => (float[2, 3] y) {\n  a = Relu(x)\n  b = Relu(a)\n  y = Neg(b)\n}"
     proto = proto_of(text, opset)
     proto.doc_string, proto.domain, proto.model_version = "a model", "org.example", 7
     proto.graph.doc_string = "a graph"
     proto.graph.input[0].doc_string, proto.graph.output[0].doc_string = "pixels", "scores"
     onnx.helper.set_model_props(proto, {"names": "cat, dog"})
-    onnx.save(proto, path)
-    optimise_onnx(path, tmp_path / "out.onnx", on_error="raise", searcher="greedy")
+    rewritten(proto, tmp_path, searcher="greedy")
     found = onnx.load(tmp_path / "out.onnx")
     assert len(found.graph.node) == 2
     assert (found.doc_string, found.domain, found.model_version) == ("a model", "org.example", 7)
@@ -373,7 +353,7 @@ def test_weights_in_another_file_go_along(
     (target.parent / "model.onnx.data").write_bytes(b"of another model")
     if kept == "original":
         monkeypatch.setattr(rewrite_file, "make_plan", fail)
-    report = optimise_onnx(in_two, target, verify=False)
+    report = optimise_onnx(in_two, target, verify=False, measure=False)
     assert report.kept == kept
     for path in in_two.parent.iterdir():
         path.unlink()
@@ -388,9 +368,8 @@ def test_a_file_is_rewritten_in_its_own_place(in_two: Path) -> None:
 
 
 def test_a_result_is_rewritten_again(branches: Path, tmp_path: Path) -> None:
-    optimise_onnx(branches, tmp_path / "one.onnx", on_error="raise", verify=False)
-    report = optimise_onnx(tmp_path / "one.onnx", tmp_path / "two.onnx", on_error="raise", measure=False)
-    assert report.kept == "rewritten"
+    rewritten(branches, tmp_path)
+    rewritten((tmp_path / "out.onnx").rename(tmp_path / "one.onnx"), tmp_path)
 
 
 # ---- operators that are not run here
@@ -406,10 +385,8 @@ AROUND = """g (float[2,4] x) => (float[2,4] z) <float[2,4] b, float[2,4] d> {
 }"""
 
 
-def saved(folder: Path, body: str) -> Path:
-    path = folder / "in.onnx"
-    path.write_bytes(proto_of(body, imports=', "my" : 1').SerializeToString())
-    return path
+def unusual(body: str) -> onnx.ModelProto:
+    return proto_of(body, imports=', "my" : 1')
 
 
 def operators(path: Path) -> list[str]:
@@ -418,8 +395,7 @@ def operators(path: Path) -> list[str]:
 
 def test_the_rest_of_a_model_is_optimised(tmp_path: Path) -> None:
     """And the report names all operators that were left alone."""
-    report = optimise_onnx(saved(tmp_path, AROUND), tmp_path / "out.onnx", on_error="raise")
-    assert report.kept == "rewritten"
+    report = rewritten(unusual(AROUND), tmp_path)
     assert "Transpose" not in operators(tmp_path / "out.onnx")
     assert report.opaque == ("my::Foo", "my::Bar")
     assert report.numerical_error is not None
@@ -430,8 +406,7 @@ def test_the_rest_of_a_model_is_optimised(tmp_path: Path) -> None:
 
 def test_an_unknown_operator_that_nothing_reads_is_removed(tmp_path: Path) -> None:
     dead = AROUND.replace("d>", "d, float[2,4] u>").replace("c = R", "u = my.Baz(b)  c = R")
-    report = optimise_onnx(saved(tmp_path, dead), tmp_path / "out.onnx", on_error="raise", measure=False)
-    assert report.kept == "rewritten"
+    rewritten(unusual(dead), tmp_path)
     assert set(operators(tmp_path / "out.onnx")) == {"Foo", "Relu", "Bar"}
 
 
@@ -444,8 +419,7 @@ def test_the_check_finds_what_it_leaves_out_by_name(tmp_path: Path) -> None:
         z = If(yes) <then_branch = t () => (float[2,4] p) { p = Neg(x) },
                      else_branch = e () => (float[2,4] q) { q = Abs(x) }>
     }"""
-    report = optimise_onnx(saved(tmp_path, body), tmp_path / "out.onnx", on_error="raise", measure=False)
-    assert report.kept == "rewritten"
+    rewritten(unusual(body), tmp_path)
     assert set(operators(tmp_path / "out.onnx")) & {"Shape", "ReduceProd"} == set()
 
 
@@ -454,23 +428,20 @@ TOO_LARGE = AROUND.replace("[2,4]", "[1000000,1000000]")
 
 def test_what_follows_an_operator_without_types_is_optimised(tmp_path: Path) -> None:
     """The file does not say what comes out of a sequence: plan and check have to infer it alike."""
-    path = saved(
-        tmp_path,
-        """agraph (float[4, 8] x) => (float[4, 8] y) {
-            s = SplitToSequence <axis = 0> (x)
-            c = ConcatFromSequence <axis = 0> (s)
-            a = Relu(c)
-            b = Relu(a)
-            y = Neg(b)
-        }""",
-    )
-    report = optimise_onnx(path, tmp_path / "out.onnx", on_error="raise", searcher="greedy")
-    assert report.kept == "rewritten"
+    body = """agraph (float[4, 8] x) => (float[4, 8] y) {
+        s = SplitToSequence <axis = 0> (x)
+        c = ConcatFromSequence <axis = 0> (s)
+        a = Relu(c)
+        b = Relu(a)
+        y = Neg(b)
+    }"""
+    rewritten(unusual(body), tmp_path, searcher="greedy")
     assert operators(tmp_path / "out.onnx").count("Relu") == 1
 
 
 def test_what_cannot_be_checked_is_not_written(tmp_path: Path) -> None:
-    source = saved(tmp_path, TOO_LARGE)
+    source = tmp_path / "in.onnx"
+    onnx.save(unusual(TOO_LARGE), source)
     with pytest.raises(UnsupportedError, match="too large for the check"):
         optimise_onnx(source, tmp_path / "out.onnx", on_error="raise")
     assert not (tmp_path / "out.onnx").exists()
@@ -481,19 +452,10 @@ def test_what_cannot_be_checked_is_not_written(tmp_path: Path) -> None:
 
 
 def test_what_is_not_checked_is_said(tmp_path: Path) -> None:
-    report = optimise_onnx(saved(tmp_path, TOO_LARGE), tmp_path / "out.onnx", on_error="raise", verify=False)
-    assert report.kept == "rewritten"
-    assert "not compared with the original" in str(report)
+    assert "not compared with the original" in str(rewritten(unusual(TOO_LARGE), tmp_path, verify=False))
 
 
-def test_a_folder_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said before anything is planned."""
-    monkeypatch.setattr(rewrite_file, "make_plan", None)
-    source = saved(tmp_path, AROUND)
-    with pytest.raises(OptionsError, match="no file"):
-        optimise_onnx(source, Path("/dev/null"), on_error="raise")
-
-
+@pytest.mark.nightly
 def test_a_file_of_ten_thousand_operators(tmp_path: Path) -> None:
     blocks = "".join(
         f"a{n} = MatMul (x{n}, w) b{n} = Relu (a{n}) c{n} = Relu (b{n}) "
@@ -501,14 +463,10 @@ def test_a_file_of_ten_thousand_operators(tmp_path: Path) -> None:
         for n in range(2000)
     )
     signature = "main (float[4, 4] x0, float[4, 4] w) => (float[4, 4] x2000)"
-    onnx.save(proto_of(f"{signature} {{ {blocks} }}"), tmp_path / "in.onnx")
-    report = optimise_onnx(
-        tmp_path / "in.onnx", tmp_path / "out.onnx", searcher="greedy", budget_ms=60_000.0, cache=False,
-        on_error="raise",
-    )  # fmt: skip
+    proto = proto_of(f"{signature} {{ {blocks} }}")
+    report = rewritten(proto, tmp_path, searcher="greedy", budget_ms=60_000.0, cache=False)
     assert (report.num_nodes_before, report.num_nodes_after) == (10_000, 4000)
-    rewritten = onnx.load(tmp_path / "out.onnx")
-    assert sum(node.op_type == "Transpose" for node in rewritten.graph.node) == 0
+    assert "Transpose" not in operators(tmp_path / "out.onnx")
     rotation = np.roll(np.eye(4, dtype=np.float32), 1, axis=0)
     x = np.random.default_rng(0).standard_normal((4, 4), dtype=np.float32)
     expected = np.maximum(x @ rotation, 0)
