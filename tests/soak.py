@@ -6,8 +6,7 @@ open files must not grow. Every use of torch.compile leaks some memory (Dynamo's
 rounds with its backend `aot_eager` alternate with ours, which must not leak more.
 
 The measured memory is what malloc has handed out and not got back. Python's own allocator is disabled
-(`PYTHONMALLOC=malloc`, set here), so that its objects count as well. The resident pages may grow by more,
-because free blocks lie between used ones: they are printed, after malloc has returned what it can.
+(`PYTHONMALLOC=malloc`, set here), so that its objects count as well.
 `python -m tests.soak --help`.
 """
 
@@ -24,7 +23,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -43,13 +41,14 @@ MIN_ROUNDS = 100  # of each backend after the warm-up: runtimes and the agent ar
 MAX_GROWTH_MB = 30.0
 """How much more ours may leak than torch.compile itself, over the run."""
 
-MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "branches": (Branches, (5, 16)),
-    "conv_norm": (ConvNorm, (2, 3, 9, 9)),
-    "mlp": (lambda: nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)), (3, 16)),
-    "attention": (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (2, 5, 16)),
-    "lstm": (lambda: nn.LSTM(8, 8, batch_first=True), (2, 5, 8)),
-}
+MODELS: tuple[tuple[Callable[[], nn.Module], tuple[int, ...]], ...] = (
+    (Branches, (5, 16)),
+    (ConvNorm, (2, 3, 9, 9)),
+    (lambda: nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)), (3, 16)),
+    (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (2, 5, 16)),
+    (lambda: nn.LSTM(8, 8, batch_first=True), (2, 5, 8)),
+)
+"""Models, and the shapes of their inputs."""
 
 
 class Held(NamedTuple):
@@ -58,7 +57,6 @@ class Held(NamedTuple):
     megabytes: float
     threads: int
     files: int
-    resident_megabytes: float
 
 
 class _MallocInfo(ctypes.Structure):
@@ -79,27 +77,18 @@ def held() -> Held:
     libc = ctypes.CDLL(None)
     libc.mallinfo2.restype = _MallocInfo
     info = libc.mallinfo2()
-    libc.malloc_trim(0)
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
     threads, files = (len(os.listdir(f"/proc/self/{name}")) for name in ("task", "fd"))
     in_use = info.uordblks + info.hblkhd  # on the heaps, and in blocks that were mapped for themselves
-    return Held(in_use / 2**20, threads, files, pages * os.sysconf("SC_PAGESIZE") / 2**20)
+    return Held(in_use / 2**20, threads, files)
 
 
-def change(model: nn.Module, draw: random.Random) -> str:
-    """Change the weights in one of the ways that users do."""
-    ways: dict[str, Callable[[], Any]] = {
-        "in place": lambda: [p.mul_(1.1) for p in model.parameters()],
-        "load_state_dict": lambda: model.load_state_dict(
-            {name: value * 0.9 for name, value in model.state_dict().items()}
-        ),
-        "data": lambda: [setattr(p, "data", p.data * 1.2) for p in model.parameters()],
-        "nothing": lambda: None,
-    }
-    name = draw.choice(sorted(ways))
-    with torch.no_grad():
-        ways[name]()
-    return name
+WAYS: tuple[Callable[[nn.Module], Any], ...] = (
+    lambda model: [p.mul_(1.1) for p in model.parameters()],
+    lambda model: model.load_state_dict({name: value * 0.9 for name, value in model.state_dict().items()}),
+    lambda model: [setattr(p, "data", p.data * 1.2) for p in model.parameters()],
+    lambda model: None,
+)
+"""How users change weights."""
 
 
 def compare(model: nn.Module, run: Callable[..., Any], x: torch.Tensor) -> None:
@@ -108,15 +97,14 @@ def compare(model: nn.Module, run: Callable[..., Any], x: torch.Tensor) -> None:
         assert_right(run(x), model(x), copy.deepcopy(model).double()(x.double()))
 
 
-def one_round(draw: random.Random, is_plain: bool) -> str:
-    """One model from its first call until it is discarded; returns a description.
+def one_round(draw: random.Random, is_plain: bool) -> None:
+    """One model from its first call until it is discarded.
 
     Args:
         draw: source of all random choices of the round.
         is_plain: use `aot_eager` instead of ours.
     """
-    name = draw.choice(sorted(MODELS))
-    make, shape = MODELS[name]
+    make, shape = draw.choice(MODELS)
     model = make().eval()
     options = {
         "searcher": draw.choice(["agent", "greedy", "none"]),
@@ -137,32 +125,11 @@ def one_round(draw: random.Random, is_plain: bool) -> str:
     else:
         fast = torch.compile(model, backend="rlopt", options=options)
     compare(model, fast, x)
-    how = change(model, draw)
+    with torch.no_grad():
+        draw.choice(WAYS)(model)
     compare(model, fast, x)
     compare(model, fast, torch.randn(shape[0] + 1, *shape[1:]))
     torch._dynamo.reset()
-    who = "aot_eager" if is_plain else f"{options['executor']}, {options['searcher']}"
-    return f"{name}, {who}, weights changed: {how}"
-
-
-class Grown:
-    """Growth caused by the rounds of one backend."""
-
-    def __init__(self) -> None:
-        self.rounds = 0
-        self.megabytes = 0.0
-        self.resident_megabytes = 0.0
-
-    def add(self, before: Held, after: Held) -> None:
-        """Add the growth of one turn."""
-        self.rounds += NUM_IN_TURN
-        self.megabytes += after.megabytes - before.megabytes
-        self.resident_megabytes += after.resident_megabytes - before.resident_megabytes
-
-    def told(self) -> str:
-        """Describe the growth per hundred rounds."""
-        share = 100 / max(1, self.rounds)
-        return f"{share * self.megabytes:.1f} MB (pages: {share * self.resident_megabytes:.1f} MB)"
 
 
 def main(
@@ -177,7 +144,7 @@ def main(
     draw = random.Random(seed)
     torch.manual_seed(seed)
     taken: list[tuple[float, Held]] = []
-    grown = {"ours": Grown(), "aot_eager": Grown()}
+    grown: dict[str, list[float]] = {"ours": [], "aot_eager": []}
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Progress(console=console) as progress:
         os.environ["TORCHRLOPT_CACHE_DIR"] = folder
@@ -186,20 +153,20 @@ def main(
         for turn in itertools.count():
             who = "aot_eager" if turn % 2 else "ours"
             for _ in range(NUM_IN_TURN):
-                what = one_round(draw, is_plain=who == "aot_eager")
-                progress.update(bar, completed=time.monotonic() - start, description=f"turn {turn}: {what}")
+                one_round(draw, is_plain=who == "aot_eager")
+                progress.update(bar, completed=time.monotonic() - start)
             # The last compilation of a turn is released only by the next one; make that the same for both.
             one_round(draw, is_plain=True)
             after, part = held(), (time.monotonic() - start) / (minutes * 60)
             if part >= WARM_UP:
-                grown[who].add(before, after)
+                grown[who].append(after.megabytes - before.megabytes)
             taken.append((part, after))
             before = after
             if part >= 1 and who == "aot_eager":
                 break
     early = [each for part, each in taken if WARM_UP <= part < 0.5]
     late = [each for part, each in taken if part >= 0.75]
-    if not early or min(each.rounds for each in grown.values()) < MIN_ROUNDS:
+    if not early or NUM_IN_TURN * min(map(len, grown.values())) < MIN_ROUNDS:
         console.print(f"{len(taken) * NUM_IN_TURN} rounds are too few to see whether something piles up")
         raise typer.Exit(2)
     table = Table(title=f"{len(taken) * NUM_IN_TURN} rounds, seed {seed}")
@@ -211,10 +178,9 @@ def main(
         table.add_row(name, f"{old:.1f}", f"{new:.1f}")
         piled = piled or (name in ("threads", "files") and new > old)
     console.print(table)
-    ours, plain = grown["ours"], grown["aot_eager"]
-    more = ours.megabytes - plain.megabytes * ours.rounds / plain.rounds
-    console.print(f"100 rounds leave {ours.told()}, with aot_eager {plain.told()}")
-    piled = piled or more > MAX_GROWTH_MB
+    ours, plain = (statistics.fmean(each) for each in grown.values())
+    console.print(f"{NUM_IN_TURN} rounds leave {ours:.2f} MB, with aot_eager {plain:.2f} MB")
+    piled = piled or (ours - plain) * len(grown["ours"]) > MAX_GROWTH_MB
     console.print("something piles up" if piled else "nothing piles up beyond torch.compile's own")
     raise typer.Exit(1 if piled else 0)
 
