@@ -21,7 +21,7 @@ import torchrlopt
 from tests import forks
 from tests.e2e.models import ConvBranches, build
 
-NUM_MOMENTS = 20
+NUM_MOMENTS = 10
 FAKING = ("torch/_subclasses/", "torch/fx/experimental/proxy_tensor", "torch/utils/_python_dispatch")
 OURS, DYNAMOS = (str(Path(module.__file__ or "").parent) for module in (torchrlopt, torch._dynamo))
 

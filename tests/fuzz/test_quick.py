@@ -11,7 +11,7 @@ from tests.fuzz.shards import guarded
 from tests.fuzz.subjects import SUBJECTS
 
 #: Fuzzer, and cases of it.
-SHARE = {"rules": 64, "opinfo": 12, "specials": 8, "files": 20, "precision": 6}
+SHARE = {"rules": 64, "opinfo": 8, "specials": 8, "files": 20, "precision": 6}
 SEED = 20
 
 

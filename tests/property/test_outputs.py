@@ -141,9 +141,7 @@ CASES = [
         [
             ("compile", "eager", "check"),
             *(("optimise", "eager", weights) for weights in ("check", "live", "frozen")),
-            ("optimise", "inductor", "frozen"),
             *(("compile", name, "check") for name in RUNTIMES[:1]),
-            *(("optimise", name, "frozen") for name in RUNTIMES[1:]),
         ],
         CASES,
     ),

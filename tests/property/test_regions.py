@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -99,32 +98,6 @@ def test_what_only_a_later_region_reads_moves_there() -> None:
     first_has_work = [TAKEN, LEFT, TAKEN, TAKEN], [[], [0], [0], [1, 2]]
     assert regions_of(first_has_work, lambda node: float(node == 0)) == [{0, 2}, {3}]
     assert regions_of(first_has_work, lambda node: 1.0) == [{0}, {2, 3}]
-
-
-@pytest.mark.parametrize("num_nodes", [1_000, 10_000])
-def test_every_edge_is_looked_at_once_in_each_direction(num_nodes: int) -> None:
-    reads = [
-        [each for each in (node - 1, node - 7, node // 2) if 0 <= each < node] for node in range(num_nodes)
-    ]
-    taken = {node for node in range(num_nodes) if node % 5}
-    counts = {"reads": 0, "size": 0}
-
-    def counted(name: str, answer: Callable[[int], object]) -> Callable[[int], object]:
-        def ask(node: int) -> object:
-            counts[name] += 1
-            return answer(node)
-
-        return ask
-
-    num_edges = sum(map(len, reads))
-    rounds(
-        range(num_nodes),
-        counted("reads", reads.__getitem__),  # type: ignore[arg-type]
-        taken,
-        counted("size", lambda node: 1.0),  # type: ignore[arg-type]
-    )
-    assert counts["reads"] == num_nodes
-    assert counts["size"] <= num_nodes + num_edges
 
 
 # ---- graphs of calls

@@ -92,7 +92,7 @@ def replay(case: Case) -> str:
     marker = Path(case.fields["marker"])
     with tempfile.TemporaryDirectory() as place:
         bases(Path(place))  # the external data
-        outcome = _judged(content, Path(place), marker, "processes")
+        outcome = _judged(content, Path(place), marker, "one process")
     return outcome.reason if outcome.kind == "wrong" else ""
 
 
