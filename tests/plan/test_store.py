@@ -1,4 +1,4 @@
-"""The plan store: round trips, damage, limits, threads (processes: tests/e2e/test_cache_processes.py)."""
+"""The plan store: round trips, damage, limits, threads (processes: tests/e2e/test_processes.py)."""
 
 from __future__ import annotations
 
