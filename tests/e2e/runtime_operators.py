@@ -8,6 +8,7 @@ digit on the exact result.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +19,8 @@ import onnx
 import onnx_ir
 import torch
 import torch.nn.functional as F
-from onnx import TensorProto, helper
 
+from tests.onnx.onnx_text import proto_of
 from torchrlopt import executor_table
 from torchrlopt.executors.onnx_runtimes.conditioning import make_stable, refused
 
@@ -63,13 +64,30 @@ def _long(operator: str, function: Function, **options: Any) -> Case:
     return Case(operator, function, constants=(_LAST,), shape=_LONG, **options)
 
 
+PLAIN: dict[str, Function] = {
+    "Acos": torch.acos, "Asin": torch.asin, "Asinh": torch.asinh, "Atan": torch.atan, "Atanh": torch.atanh,
+    "Cos": torch.cos, "Cosh": torch.cosh, "Elu": F.elu, "Erf": torch.erf, "Exp": torch.exp, "Gelu": F.gelu,
+    "GlobalAveragePool": lambda x: x.mean((2, 3), keepdim=True), "HardSwish": F.hardswish, "Mish": F.mish,
+    "Reciprocal": torch.reciprocal, "Sigmoid": torch.sigmoid, "Sin": torch.sin, "Sinh": torch.sinh,
+    "Softplus": F.softplus, "Softsign": F.softsign, "Swish": F.silu, "Tan": torch.tan, "Tanh": torch.tanh,
+}  # fmt: skip
+LONG: dict[str, Function] = {
+    "ReduceL1": lambda x: x.abs().sum(1, keepdim=True),
+    "ReduceL2": lambda x: torch.linalg.vector_norm(x, dim=1, keepdim=True),
+    "ReduceLogSumExp": lambda x: x.logsumexp(1, keepdim=True),
+    "ReduceMax": lambda x: x.amax(1, keepdim=True),
+    "ReduceMean": lambda x: x.mean(1, keepdim=True),
+    "ReduceMin": lambda x: x.amin(1, keepdim=True),
+    "ReduceSum": lambda x: x.sum(1, keepdim=True),
+    "ReduceSumSquare": lambda x: x.square().sum(1, keepdim=True),
+    "variance": lambda x: x.var(1, correction=0, keepdim=True),
+}
+_FEATURES: dict[str, Any] = {"constants": [torch.ones(4096)], "shape": _LONG}
+
 CASES: dict[str, Case] = {
-    "Acos": Case("Acos", torch.acos),
+    **{name: Case(name, function) for name, function in PLAIN.items()},
+    **{name: _long(name, function) for name, function in LONG.items()},
     "Acosh": Case("Acosh", torch.acosh, only=lambda x: x.abs() + 1),
-    "Asin": Case("Asin", torch.asin),
-    "Asinh": Case("Asinh", torch.asinh),
-    "Atan": Case("Atan", torch.atan),
-    "Atanh": Case("Atanh", torch.atanh),
     "AveragePool": Case(
         "AveragePool", lambda x: F.avg_pool2d(x, 2), {"kernel_shape": [2, 2], "strides": [2, 2]}
     ),
@@ -81,34 +99,24 @@ CASES: dict[str, Case] = {
     ),
     "Celu": Case("Celu", lambda x: F.celu(x, 0.7), {"alpha": 0.7}),
     "Conv": Case("Conv", lambda x: F.conv2d(x, _KERNEL.to(x)), constants=[_KERNEL]),
-    "Cos": Case("Cos", torch.cos),
-    "Cosh": Case("Cosh", torch.cosh),
     "CumSum": Case("CumSum", lambda x: x.cumsum(1), constants=(_LAST[0],), shape=_LONG),
     "Div": Case("Div", lambda x: x / 3, constants=[torch.tensor(3.0)]),
-    "Elu": Case("Elu", F.elu),
-    "Erf": Case("Erf", torch.erf),
-    "Exp": Case("Exp", torch.exp),
-    "Gelu": Case("Gelu", F.gelu),
     "Gelu (tanh)": Case("Gelu", lambda x: F.gelu(x, approximate="tanh"), {"approximate": "tanh"}),
-    "GlobalAveragePool": Case("GlobalAveragePool", lambda x: x.mean((2, 3), keepdim=True)),
     "GroupNormalization": Case(
         "GroupNormalization", lambda x: F.group_norm(x, 4), {"num_groups": 4, "epsilon": 1e-5}, [_ONE, _ZERO]
     ),
     "HardSigmoid": Case("HardSigmoid", F.hardsigmoid, {"alpha": 1 / 6, "beta": 0.5}),
-    "HardSwish": Case("HardSwish", F.hardswish),
     "InstanceNormalization": Case("InstanceNormalization", F.instance_norm, {"epsilon": 1e-5}, [_ONE, _ZERO]),
     "LayerNormalization": Case(
         "LayerNormalization",
         lambda x: F.layer_norm(x, x.shape[-1:]),
         {"axis": -1, "epsilon": 1e-5},
-        [torch.ones(4096)],
-        shape=_LONG,
+        **_FEATURES,
     ),
     "LeakyRelu": Case("LeakyRelu", F.leaky_relu, {"alpha": 0.01}),
     "Log": Case("Log", torch.log, only=torch.abs),
     "LogSoftmax": Case("LogSoftmax", lambda x: x.log_softmax(-1), {"axis": -1}),
     "MatMul": Case("MatMul", lambda x: x @ _MATRIX.to(x), constants=[_MATRIX], shape=_LONG),
-    "Mish": Case("Mish", F.mish),
     "PRelu": Case("PRelu", lambda x: F.prelu(x, _ONE[:1].to(x) / 4), constants=[_ONE[:1] / 4]),
     "Pow (2)": Case("Pow", lambda x: x**2, constants=[torch.tensor(2.0)]),
     "Pow (0.3)": Case("Pow", lambda x: x**0.3, constants=[torch.tensor(0.3)], only=torch.abs),
@@ -116,33 +124,14 @@ CASES: dict[str, Case] = {
         "RMSNormalization",
         lambda x: F.rms_norm(x, x.shape[-1:], eps=1e-6),
         {"axis": -1, "epsilon": 1e-6},
-        [torch.ones(4096)],
-        shape=_LONG,
+        **_FEATURES,
     ),
-    "Reciprocal": Case("Reciprocal", torch.reciprocal),
-    "ReduceL1": _long("ReduceL1", lambda x: x.abs().sum(1, keepdim=True)),
-    "ReduceL2": _long("ReduceL2", lambda x: torch.linalg.vector_norm(x, dim=1, keepdim=True)),
     "ReduceLogSum": _long("ReduceLogSum", lambda x: x.sum(1, keepdim=True).log(), only=torch.abs),
-    "ReduceLogSumExp": _long("ReduceLogSumExp", lambda x: x.logsumexp(1, keepdim=True)),
-    "ReduceMax": _long("ReduceMax", lambda x: x.amax(1, keepdim=True)),
-    "ReduceMean": _long("ReduceMean", lambda x: x.mean(1, keepdim=True)),
-    "ReduceMin": _long("ReduceMin", lambda x: x.amin(1, keepdim=True)),
     "ReduceProd": Case("ReduceProd", lambda x: x.prod(3, keepdim=True), constants=(torch.tensor([3]),)),
-    "ReduceSum": _long("ReduceSum", lambda x: x.sum(1, keepdim=True)),
-    "ReduceSumSquare": _long("ReduceSumSquare", lambda x: x.square().sum(1, keepdim=True)),
     "Selu": Case("Selu", F.selu, {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}),
     "Shrink": Case("Shrink", F.softshrink, {"lambd": 0.5, "bias": 0.5}),
-    "Sigmoid": Case("Sigmoid", torch.sigmoid),
-    "Sin": Case("Sin", torch.sin),
-    "Sinh": Case("Sinh", torch.sinh),
     "Softmax": Case("Softmax", lambda x: x.softmax(-1), {"axis": -1}),
-    "Softplus": Case("Softplus", F.softplus),
-    "Softsign": Case("Softsign", F.softsign),
     "Sqrt": Case("Sqrt", torch.sqrt, only=torch.abs),
-    "Swish": Case("Swish", F.silu),
-    "Tan": Case("Tan", torch.tan),
-    "Tanh": Case("Tanh", torch.tanh),
-    "variance": _long("variance", lambda x: x.var(1, correction=0, keepdim=True)),
 }
 
 
@@ -163,19 +152,6 @@ _OF_PYTORCH, _OF_CARRIED, _OF_ULP = 8, 8, 64
 """Accepted multiples of each; eight partial sums of 512 terms, a legitimate order, lose up to 64 ulps."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Excess:
-    """An error.
-
-    Attributes:
-        error: the largest, relative to the size of its element.
-        fits: whether every element's error is within the limit.
-    """
-
-    error: float
-    fits: bool
-
-
 class Limit:
     """The error limit for some operand.
 
@@ -192,13 +168,11 @@ class Limit:
         for _ in range(8):
             sign = torch.randint(0, 2, x.shape, generator=generator) * 2 - 1
             carried = carried.maximum(self._relative(function(x.double() * (1 + sign * _ULP))))
-        self.pytorch = float(own.max())
-        self._allowed = _OF_PYTORCH * self.pytorch + _OF_CARRIED * carried + _OF_ULP * _ULP
+        self._allowed = _OF_PYTORCH * float(own.max()) + _OF_CARRIED * carried + _OF_ULP * _ULP
 
-    def excess(self, found: torch.Tensor) -> Excess:
-        """The error of a result."""
-        error = self._relative(found)
-        return Excess(float(error.max()), bool((error <= self._allowed).all()))
+    def holds(self, found: torch.Tensor) -> bool:
+        """Whether every element's error is within the limit."""
+        return bool((self._relative(found) <= self._allowed).all())
 
     def _relative(self, found: torch.Tensor) -> torch.Tensor:
         """Relative error of each element; 0 if float32 cannot represent the result, or there is none."""
@@ -207,60 +181,39 @@ class Limit:
         return torch.where(counts, error.nan_to_num(nan=math.inf), 0.0)
 
 
-def measured(runtime: str, name: str) -> list[tuple[str, ...]]:
-    """A table row for each scale and offset."""
+def verdicts(runtime: str, name: str) -> dict[str, str]:
+    """For each scale and offset "as PyTorch", "refused", "mended" or "worse"."""
     case = CASES[name]
     model = model_of(case)
     alone = opened(runtime, model)
     is_refused = bool(refused(model, runtime))
     make_stable(model, runtime)
     as_run = opened(runtime, model)
-    rows = []
+    found = {}
     for label, x in inputs(case):
         limit = Limit(case.function, x)
-        before, after = limit.excess(alone(x)), limit.excess(as_run(x))
-        if before.fits and after.fits:
-            verdict = "as PyTorch"
-        elif is_refused:
-            verdict = "refused"
-        else:
-            verdict = "mended" if after.fits else "worse"
-        figures = (limit.pytorch, before.error, after.error)
-        rows.append((runtime, name, label, *(f"{each:.1e}" for each in figures), verdict))
-    return rows
+        before, after = limit.holds(alone(x)), limit.holds(as_run(x))
+        right = "refused" if is_refused else "mended" if after else "worse"
+        found[label] = "as PyTorch" if before and after else right
+    return found
 
 
 def model_of(case: Case) -> onnx_ir.Model:
     """A model that consists of the operator only."""
-    shape = list(case.shape)
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    names = [f"c{at}" for at in range(len(case.constants))]
     if case.operator == "variance":
-        nodes = [
-            helper.make_node("ReduceMean", ["x", "axes"], ["m"], keepdims=1),
-            helper.make_node("Sub", ["x", "m"], ["c"]),
-            helper.make_node("Mul", ["c", "c"], ["s"]),
-            helper.make_node("ReduceMean", ["s", "axes"], ["y"], keepdims=1),
-        ]
-        names = ["axes"]
+        body = """m = ReduceMean <keepdims = 1> (x, c0)  c = Sub (x, m)  s = Mul (c, c)
+            y = ReduceMean <keepdims = 1> (s, c0)"""
     elif case.operator == "Swish":  # capture writes it as a product with the sigmoid
-        nodes = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Mul", ["x", "s"], ["y"])]
-        names = []
+        body = "s = Sigmoid (x)  y = Mul (x, s)"
     else:
-        names = [f"c{at}" for at in range(len(case.constants))]
-        nodes = [helper.make_node(case.operator, ["x", *names], ["y"], **case.attributes)]
-    held = [
-        helper.make_tensor(
-            name,
-            TensorProto.INT64 if each.dtype == torch.int64 else TensorProto.FLOAT,
-            each.shape,
-            each.reshape(-1).tolist(),
-        )
-        for name, each in zip(names, case.constants, strict=True)
-    ]
-    result = case.function(torch.zeros(shape))
-    returned = helper.make_tensor_value_info("y", TensorProto.FLOAT, list(result.shape))
-    graph = helper.make_graph(nodes, "operator", [given], [returned], held)
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+        attributes = ", ".join(f"{name} = {json.dumps(value)}" for name, value in case.attributes.items())
+        operator = f"{case.operator} <{attributes}>" if attributes else case.operator
+        body = f"y = {operator} ({', '.join(['x', *names])})"
+    result = list(case.function(torch.zeros(case.shape)).shape)
+    proto = proto_of(f"g (float{list(case.shape)} x) => (float{result} y) {{ {body} }}", 23)
+    for name, constant in zip(names, case.constants, strict=True):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(constant.numpy(), name))
     return onnx_ir.from_proto(onnx.shape_inference.infer_shapes(proto))
 
 

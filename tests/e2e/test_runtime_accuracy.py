@@ -14,7 +14,7 @@ from torch import nn
 
 from tests.crosses import nightly_but
 from tests.e2e.models import STRICT
-from tests.e2e.runtime_operators import CASES, measured
+from tests.e2e.runtime_operators import CASES, verdicts
 from torchrlopt import optimise
 from torchrlopt.executors.onnx_runtimes.conditioning import ROWS
 
@@ -25,8 +25,8 @@ RUNTIMES = tuple(ROWS)
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_an_operator_is_as_exact_as_pytorch(runtime: str, name: str) -> None:
     pytest.importorskip(runtime)
-    rows = measured(runtime, name)
-    assert not [row for row in rows if row[-1] == "worse"]
+    found = verdicts(runtime, name)
+    assert "worse" not in found.values(), found
     # A row that a later version of the runtime does not need any more is to go.
     if CASES[name].operator in {row.operator for row in ROWS[runtime]} - {
         "AveragePool",  # of free sizes only
@@ -34,7 +34,7 @@ def test_an_operator_is_as_exact_as_pytorch(runtime: str, name: str) -> None:
         "ReduceMean",
         "ReduceMin",
     }:
-        assert {row[-1] for row in rows} & {"mended", "refused"}
+        assert {"mended", "refused"} & set(found.values())
 
 
 def in_turns(names: Iterable[str]) -> list[Any]:
@@ -70,19 +70,13 @@ MODELS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] =
     "group_norm of 16-bit images": (lambda x: F.group_norm(_images(x), 4), 1e4, 1.0),
     "log(sigmoid)": (lambda x: torch.log(torch.sigmoid(x)), -30.0, 1.0),
     "1 / sigmoid": (lambda x: 1 / torch.sigmoid(x), -30.0, 1.0),
-    "sigmoid": (torch.sigmoid, -30.0, 1.0),
     "silu": (F.silu, -30.0, 1.0),
     "log(sigmoid + epsilon)": (lambda x: torch.log(torch.sigmoid(x) + 1e-20), -30.0, 1.0),
     "silu, added to nothing": (lambda x: F.relu(x) + 1e3 * F.silu(x), -30.0, 1.0),
-    "softplus": (F.softplus, -86.8, 0.01),
     "logsigmoid": (F.logsigmoid, 60.0, 1.0),
-    "elu": (F.elu, 0.0, 1e-6),
-    "selu": (F.selu, 0.0, 1e-6),
     "celu": (F.celu, 0.0, 1e-6),
     "mish": (F.mish, -30.0, 1.0),
-    "erf": (torch.erf, 0.0, 1e-3),
     "var": (lambda x: x.reshape(8, -1).var(-1), 1e6, 1.0),
-    "std": (lambda x: x.reshape(8, -1).std(-1), 1e6, 1.0),
     "cumsum": (lambda x: x.reshape(-1).cumsum(0), 0.0, 1.0),
 }
 # They have no stable form there, and models of nothing else run in PyTorch.
