@@ -42,43 +42,44 @@ class WithAdapter(Own):
         return self.own(x) + adapter(x)  # type: ignore[no-any-return]
 
 
-def test_a_module_that_is_an_argument_may_be_another_each_time() -> None:
-    model = WithAdapter()
+class OnlyAdapter(Own):
+    def forward(self, x: torch.Tensor, adapter: nn.Module) -> torch.Tensor:
+        return adapter(x) * 2  # type: ignore[no-any-return]
+
+
+class Scaled(Own):
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return self.own(x) * scale  # type: ignore[no-any-return]
+
+
+KNOWN = linear(9)
+ARGUMENTS: dict[str, tuple[type[Own], Callable[[Own], list[Any]]]] = {
+    "modules": (WithAdapter, lambda model: [linear(1), linear(1), linear(2), linear(3)]),
+    "modules of the model as well": (
+        WithAdapter,
+        lambda model: [model.own, model.own, KNOWN, model.own, KNOWN],
+    ),
+    "nothing else": (OnlyAdapter, lambda model: [model.own, model.own, model.own, KNOWN, model.own]),
+    "parameters": (
+        Scaled,
+        lambda model: [*map(nn.Parameter, torch.eye(3, 8))],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_an_argument_may_be_another_each_time(name: str) -> None:
+    kind, arguments = ARGUMENTS[name]
+    model = kind()
     fast = torchrlopt.optimise(model, **OPTIONS)
-    for adapter in (linear(1), linear(1), linear(2), linear(3)):
-        same(fast, model, X, adapter)
-    assert {report.kept for report in fast.reports} == {"rewritten"}
-    assert any("weights='frozen'" in note for note in fast.report.notes)
+    for argument in arguments(model):
+        same(fast, model, X, argument)
+    if name == "modules":
+        assert {report.kept for report in fast.reports} == {"rewritten"}
+        assert any("weights='frozen'" in note for note in fast.report.notes)
 
 
-def test_a_module_that_is_an_argument_may_be_written_to() -> None:
-    model, adapter = WithAdapter(), linear(1)
-    fast = torchrlopt.optimise(model, **OPTIONS)
-    for factor in (1.0, 2.0, -1.0):
-        with torch.no_grad():
-            adapter.weight.mul_(factor)
-        same(fast, model, X, adapter)
-
-
-def test_a_module_of_the_model_may_be_an_argument_as_well() -> None:
-    model, other = WithAdapter(), linear(1)
-    fast = torchrlopt.optimise(model, **OPTIONS)
-    for adapter in (model.own, model.own, other, model.own, other):
-        same(fast, model, X, adapter)
-
-
-def test_an_argument_that_is_the_models_module_stands_for_itself_only() -> None:
-    class OnlyAdapter(Own):
-        def forward(self, x: torch.Tensor, adapter: nn.Module) -> torch.Tensor:
-            return adapter(x) * 2  # type: ignore[no-any-return]
-
-    model = OnlyAdapter()
-    fast = torchrlopt.optimise(model, **OPTIONS)
-    for adapter in (model.own, model.own, model.own, linear(1), model.own):
-        same(fast, model, X, adapter)
-
-
-def test_an_attribute_of_a_module_that_is_an_argument_may_be_replaced() -> None:
+def test_a_module_that_is_an_argument_may_change() -> None:
     class Holder(nn.Module):
         inner = linear(1)
 
@@ -90,7 +91,10 @@ def test_an_attribute_of_a_module_that_is_an_argument_may_be_replaced() -> None:
     fast = torchrlopt.optimise(model, **OPTIONS)
     for seed in (1, 2, 3):
         holder.inner = linear(seed)
-        same(fast, model, X, holder)
+        for factor in (1.0, -2.0):
+            with torch.no_grad():
+                holder.inner.weight.mul_(factor)
+            same(fast, model, X, holder)
 
 
 def test_a_module_in_a_global_or_a_closure_is_not_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,17 +118,6 @@ def test_a_module_in_a_global_or_a_closure_is_not_the_models(monkeypatch: pytest
 
 
 IN_A_GLOBAL = linear(1)
-
-
-def test_a_parameter_that_is_an_argument_may_be_another_each_time() -> None:
-    class Scaled(Own):
-        def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-            return self.own(x) * scale  # type: ignore[no-any-return]
-
-    model = Scaled()
-    fast = torchrlopt.optimise(model, **OPTIONS)
-    for seed in range(3):
-        same(fast, model, X, nn.Parameter(torch.randn(8, generator=torch.Generator().manual_seed(seed))))
 
 
 class Pair(nn.Module):
@@ -177,10 +170,10 @@ def test_models_that_are_compiled_one_by_one_keep_their_own_weights() -> None:
 
 
 def test_other_sizes_keep_the_promise_apart_as_well() -> None:
-    model, known = WithAdapter(), linear(9)
+    model = WithAdapter()
     fast = torchrlopt.optimise(model, **OPTIONS)
     for rows in (4, 5, 6, 7):
-        for adapter in (linear(rows), known):
+        for adapter in (linear(rows), KNOWN):
             same(fast, model, torch.randn(rows, 8), adapter)
 
 

@@ -27,18 +27,6 @@ def frozen(given: torch.nn.Module, **options: bool) -> torchrlopt.Optimised:
     return torchrlopt.optimise(given, (X,), weights="frozen", measure=False, on_error="raise", **options)
 
 
-def test_the_report_says_what_is_held() -> None:
-    given = model()
-    report = frozen(given).report
-    assert report.weight_bytes == sum(weight.nbytes for weight in given.parameters())
-    assert report.packed_bytes is not None
-    assert report.packed_bytes > 0
-    assert report.released_bytes == 0
-    assert "MB of weights" in str(report)
-    again = torchrlopt.Report.from_json(report.to_json())
-    assert again.packed_bytes == report.packed_bytes
-
-
 def test_released_weights_are_whole_and_leave_no_file() -> None:
     given = model()
     kept = copy.deepcopy(given)

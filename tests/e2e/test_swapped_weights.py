@@ -12,23 +12,10 @@ from torch import nn
 
 import torchrlopt
 from tests.e2e.models import QUICK, Branches, build
-from torchrlopt.compile.backend import reports
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 X = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
-Make = Callable[..., Callable[..., Any]]
-
-
-def by_optimise(model: nn.Module, **options: Any) -> Callable[..., Any]:
-    return torchrlopt.optimise(model, X, **{**QUICK, **options})
-
-
-def by_compile(model: nn.Module, **options: Any) -> Callable[..., Any]:
-    run = torch.compile(model, backend="rlopt", options={**QUICK, **options})
-    run(X)
-    assert reports()[-1].kept == "rewritten"
-    return run
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +41,7 @@ def expect_swapped(model: nn.Module, run: Callable[..., Any]) -> None:
 def test_watched_weights_are_refused_and_stay_what_they_are() -> None:
     """As docs/faq.md says."""
     model = build(Branches)
-    run = by_optimise(model, weights="check")
+    run = torchrlopt.optimise(model, X, **QUICK)
     run(X)
     weights = [weight.detach().clone() for weight in model.parameters()]
     with pytest.raises(RuntimeError, match="swap"):
@@ -63,18 +50,16 @@ def test_watched_weights_are_refused_and_stay_what_they_are() -> None:
     torch.testing.assert_close(run(X), model(X))
 
 
-@pytest.mark.parametrize("make", [by_optimise, by_compile])
-def test_live_weights_can_be_swapped(make: Make) -> None:
+def test_live_weights_can_be_swapped() -> None:
     model = build(Branches)
-    run = make(model, weights="live")
+    run = torchrlopt.optimise(model, X, **QUICK, weights="live")
     run(torch.randn(6, 16))  # compiles once more, for any size
     expect_swapped(model, run)
 
 
-@pytest.mark.parametrize("make", [by_optimise, by_compile])
-def test_watched_weights_can_be_swapped_once_all_is_forgotten(make: Make) -> None:
+def test_watched_weights_can_be_swapped_once_all_is_forgotten() -> None:
     model = build(Branches)
-    run = make(model)
+    run = torchrlopt.optimise(model, X, **QUICK)
     torch._dynamo.reset()
     gc.collect()
     expect_swapped(model, run)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from torch import nn
 
 import torchrlopt
 from tests.e2e import models
-from tests.e2e.models import RUNTIMES, ConvBranches
+from tests.e2e.models import QUICK, RUNTIMES, ConvBranches, apply
 from tests.e2e.threads import in_threads
 from torchrlopt.compile import backend
 
@@ -25,40 +24,10 @@ def build(seed: int = 0) -> nn.Module:
     return models.build(ConvBranches, seed)
 
 
-def optimised(model: nn.Module, x: torch.Tensor, executor: str) -> Any:
-    fast = torchrlopt.optimise(
-        model, (x,), executor=executor, searcher="greedy", measure=False, cache=False, on_error="raise"
-    )
-    assert fast.report.kept == "rewritten"
-    assert fast.report.steps
-    return fast
-
-
-@pytest.mark.parametrize("executor", RUNTIMES)  # test_thread_calls.py is about eager
-def test_threads_that_call_one_model_get_equal_results(executor: str) -> None:
-    model, generator = build(), torch.Generator().manual_seed(0)
-    inputs = [torch.randn(2, 3, 10, 10, generator=generator) for _ in range(NUM_THREADS)]
-    fast = optimised(model, inputs[0], executor)
-    with torch.no_grad():
-        expected = [fast(x) for x in inputs]
-        for x, result in zip(inputs, expected, strict=True):
-            torch.testing.assert_close(result, model(x), rtol=1e-4, atol=1e-5)
-
-    def call(first: int) -> None:
-        for turn in range(20):
-            at = (first + turn) % len(inputs)
-            torch.testing.assert_close(fast(inputs[at]), expected[at], rtol=1e-6, atol=1e-6)
-
-    in_threads(*(lambda first=first: call(first) for first in range(NUM_THREADS)))  # type: ignore[misc]
-
-
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_threads_with_an_instance_each(executor: str) -> None:
     x = torch.randn(2, 3, 10, 10, generator=torch.Generator().manual_seed(0))
-    options = {
-        "executor": executor, "searcher": "greedy", "measure": False, "cache": False, "on_error": "raise",
-    }  # fmt: skip
-    call = torch.compile(lambda model, x: model(x), backend="rlopt", options=options)
+    call = torch.compile(apply, backend="rlopt", options={**QUICK, "executor": executor})
     models = [build(seed) for seed in range(NUM_THREADS)]
     with torch.no_grad():
         call(models[0], x)
@@ -78,7 +47,8 @@ def test_threads_with_an_instance_each(executor: str) -> None:
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_thread_that_changes_weights_during_calls_leaves_nothing_stale(executor: str) -> None:
     model, x = build(), torch.randn(2, 3, 10, 10, generator=torch.Generator().manual_seed(0))
-    fast = optimised(model, x, executor)
+    fast = torchrlopt.optimise(model, x, **QUICK, executor=executor)
+    assert fast.report.steps
     others = [[parameter.detach().clone() for parameter in build(seed).parameters()] for seed in (1, 2)]
     has_ended = threading.Event()
 
@@ -112,8 +82,7 @@ class Product(nn.Module):
 
 def test_a_call_gives_the_result_of_the_old_weight_or_of_the_new() -> None:
     model, x = Product().eval(), torch.ones(2, 8)
-    options = {"searcher": "none", "measure": False, "cache": False, "on_error": "raise", "min_gain": -10.0}
-    fast = torchrlopt.optimise(model, (x,), **options)
+    fast = torchrlopt.optimise(model, x, **{**QUICK, "searcher": "none"})
     assert fast.report.kept == "rewritten"
     parameters = [nn.Parameter(torch.full((8, 8), value)) for value in (1.0, -3.0)]
     has_ended = threading.Event()
