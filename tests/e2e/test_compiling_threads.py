@@ -18,10 +18,8 @@ from tests.crosses import nightly_but
 from tests.e2e.models import QUICK, Branches, ConvBranches, build
 from tests.e2e.threads import in_threads
 from torchrlopt.api import gate, whole_call
-from torchrlopt.api.gate import Gate
 from torchrlopt.capture import aot
 from torchrlopt.compile import backend
-from torchrlopt.compile.compiled import Compiled
 
 LIMIT_S = 120
 IMAGE = torch.randn(2, 3, 10, 10, generator=torch.Generator().manual_seed(0))
@@ -94,19 +92,6 @@ def first_call(held: Held, fast: Any, *args: Any) -> Iterator[Calling]:
         held.go_on.set()
 
 
-def compiled_runs(monkeypatch: pytest.MonkeyPatch) -> list[Compiled]:
-    """The compiled graphs that run from now on, in order."""
-    runs: list[Compiled] = []
-    run = Compiled.run
-
-    def noted(self: Compiled, args: Any) -> Any:
-        runs.append(self)
-        return run(self, args)
-
-    monkeypatch.setattr(Compiled, "run", noted)
-    return runs
-
-
 @pytest.mark.parametrize("num_threads", nightly_but([8], [8, 16]))
 @pytest.mark.parametrize("weights", ["check", "frozen"])
 def test_many_first_calls_compile_once(num_threads: int, weights: str, held: Held) -> None:
@@ -130,11 +115,6 @@ def test_others_wait_for_the_thread_that_compiles(held: Held) -> None:
         assert all(each.is_alive() for each in others)
     assert all(torch.equal(each.returned(), first.returned()) for each in others)
     assert held.num == 1
-
-
-class More(Branches):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x) + 1
 
 
 @pytest.mark.parametrize("change", ["none", "attribute", "class"])
@@ -165,13 +145,12 @@ def test_no_call_waits_where_the_original_runs_meanwhile(change: str, held: Held
 
 
 def test_what_is_compiled_runs_while_a_thread_compiles_another_size_or_model(
-    held: Held, monkeypatch: pytest.MonkeyPatch
+    held: Held, runs: list[int]
 ) -> None:
     """PyTorch says in all threads that it is compiling."""
     fast, other = (torchrlopt.optimise(build(Branches, seed), **QUICK) for seed in (0, 1))
     held.go_on.set()
     expected = Calling(fast, X).returned()
-    runs = compiled_runs(monkeypatch)
     for slow, x in ((fast, X[:3]), (other, X)):
         held.go_on.clear()
         held.began.clear()
@@ -214,64 +193,6 @@ def test_a_model_that_cannot_be_compiled_is_tried_once(monkeypatch: pytest.Monke
     in_threads(*[lambda: results.append(fast(X))] * 8)
     assert len(tries) == len(fast.reports) == 1
     assert all(torch.equal(result, model(X)) for result in results)
-
-
-def test_a_change_of_the_model_compiles_once(held: Held) -> None:
-    model = build(Branches)
-    fast = torchrlopt.optimise(model, **QUICK)
-    held.go_on.set()
-    in_threads(*[lambda: fast(X)] * 4)
-    results: list[torch.Tensor] = []
-    for turn in (1, 2):
-        model.a = nn.Linear(16, 8 * (turn + 1))
-        results.clear()
-        in_threads(*[lambda: results.append(fast(X))] * 8)
-        assert held.num == turn + 1
-        with torch.no_grad():
-            torch.testing.assert_close(results[0], model(X))
-        assert all(torch.equal(result, results[0]) for result in results)
-
-
-def test_sizes_that_come_at_the_same_time(held: Held) -> None:
-    """The first size is compiled, then any."""
-    model = build(Branches)
-    fast = torchrlopt.optimise(model, **QUICK)
-    held.go_on.set()
-
-    def call(size: int) -> None:
-        x = torch.randn(size, 16)
-        for _ in range(3):
-            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
-
-    in_threads(*(lambda size=size: call(size) for size in range(2, 10)))
-    assert held.num == 2
-
-
-def test_threads_in_modes_of_their_own() -> None:
-    model = build(Branches)
-    fast = torchrlopt.optimise(model, **QUICK)
-    modes: list[Callable[[], AbstractContextManager[Any]]] = [
-        nullcontext,
-        torch.inference_mode,
-        torch.enable_grad,
-        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-    ]
-    results: list[list[torch.Tensor]] = [[] for _ in modes]
-
-    def call(number: int) -> None:
-        for _ in range(5):
-            with modes[number]():
-                results[number].append(fast(X))
-
-    in_threads(*[lambda number=number: call(number) for number in range(len(modes))] * 2)
-    for mode, found in zip(modes, results, strict=True):
-        with torch.no_grad(), mode():
-            expected, alone = model(X), fast(X)
-        kind = (expected.dtype, expected.is_inference())
-        assert all((each.dtype, each.is_inference()) == kind for each in found)
-        assert all(torch.equal(each, alone) for each in found)
-        torch.testing.assert_close(alone, expected, rtol=1e-2, atol=1e-2)
-    assert len(fast.reports) <= len(modes)
 
 
 class Cut(nn.Module):
@@ -343,26 +264,7 @@ def test_optimised_modules_inside_of_another_and_called_by_themselves() -> None:
     in_threads(*[lambda: call(fast, whole), lambda: call(inner, part)] * 4)
 
 
-def test_calls_from_a_hook_and_from_a_generator() -> None:
-    model = build(Branches)
-    fast = torchrlopt.optimise(model, **QUICK)
-
-    def run() -> Iterator[torch.Tensor]:
-        for rows in (2, 3):
-            yield fast(torch.ones(rows, 16))
-
-    def hook(_: nn.Module, args: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
-        return output + sum(map(len, run())) if args[0] is X else output
-
-    fast.register_forward_hook(hook)
-
-    def call() -> None:
-        torch.testing.assert_close(fast(X), model.forward(X) + 5, rtol=1e-4, atol=1e-5)
-
-    in_threads(*[call] * 4)
-
-
-def test_a_fork_while_another_thread_compiles(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_while_another_thread_compiles(held: Held, runs: list[int]) -> None:
     """PyTorch's tables are half changed in the child: it runs what is compiled, and originals."""
     models = [build(Branches, seed) for seed in range(2)]
     warm, fast = (torchrlopt.optimise(model, **QUICK) for model in models)
@@ -370,7 +272,7 @@ def test_a_fork_while_another_thread_compiles(held: Held, monkeypatch: pytest.Mo
     Calling(warm, X).returned()
     held.go_on.clear()
     held.began.clear()
-    runs = compiled_runs(monkeypatch)
+    runs.clear()
 
     def child() -> None:
         for number, x in enumerate((X, X[:3])):
@@ -437,30 +339,6 @@ def test_gradients_that_calls_of_the_original_lose_are_reported(
     assert "were not recorded in calls of the original while another thread compiled" in caplog.text
     recorded = Calling(fast, X, around=torch.enable_grad()).returned()
     assert recorded.requires_grad
-
-
-def test_calls_that_a_graph_refuses_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not one after the other, although none is a first call that has succeeded."""
-    scale = torch.ones(40, requires_grad=True)
-
-    class Scaled(Branches):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x) * scale
-
-    fast = torchrlopt.optimise(Scaled().eval(), **QUICK)
-    assert Calling(fast, X, around=torch.enable_grad()).returned().requires_grad
-    entries: list[Gate] = []
-    entered = Gate.entered
-
-    def noted(self: Gate) -> AbstractContextManager[bool]:
-        entries.append(self)
-        return entered(self)
-
-    monkeypatch.setattr(Gate, "entered", noted)
-    assert Calling(fast, X, around=torch.enable_grad()).returned().requires_grad
-    assert not entries
-    assert not Calling(fast, X).returned().requires_grad
-    assert entries
 
 
 def test_torch_compile_plans_once_for_many_threads() -> None:

@@ -108,13 +108,6 @@ def test_two_rounds_correct_a_graph_that_is_faster(processes: Processes) -> None
     assert stored_ms() == (9.0, 5.0)
 
 
-def test_another_gain_is_stored(processes: Processes) -> None:
-    processes.next(calls=0)
-    processes.ms["original"] = 6.5
-    assert processes.next().kept == "rewritten"
-    assert stored_ms() == (6.5, 5.0)
-
-
 @pytest.mark.parametrize("rewritten_ms", [5.0, 20.0])
 def test_true_verdicts_stay(rewritten_ms: float, processes: Processes) -> None:
     processes.ms["rewritten"] = rewritten_ms

@@ -8,17 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import fx
 
 import torchrlopt
 from torchrlopt.capture.job import jobs_of
 from torchrlopt.compile.attempt import attempt
 from torchrlopt.compile.contestant import Contestant
 from torchrlopt.compile.memory import MEMORY
-from torchrlopt.executors.eager.executor import EXECUTOR
 from torchrlopt.judge import right
-from torchrlopt.onnx.writer import write
-from torchrlopt.options import LoweringOptions, Options
+from torchrlopt.options import Options
 from torchrlopt.report import Journal
 
 X = torch.randn(32, 256, generator=torch.Generator().manual_seed(0))
@@ -62,14 +59,6 @@ def test_float64_runs_once_for_all_executors_and_plans(monkeypatch: pytest.Monke
         options = Options(searcher=searcher, executor="eager", measure=False, cache=False)
         assert attempt(contestant, options, Journal()).run is not None
     assert len(runs) == 2, "for usual inputs and for extreme ones"
-
-
-def test_code_is_generated_only_for_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    (job,) = jobs_of(model(), (X,))
-    graph = write(job.program)
-    generated = counted(monkeypatch, fx.GraphModule, "recompile")
-    EXECUTOR.lower(graph, job.captured, LoweringOptions())
-    assert len(generated) == 1, "expressions over weights are interpreted"
 
 
 class Gathered(torch.nn.Module):

@@ -160,27 +160,6 @@ def test_methods_meet_the_optimised_forward(runs: list[int]) -> None:
     assert len(runs) == 5, "the original runs as it did"
 
 
-def test_inference_mode_and_defaults_of_torch() -> None:
-    model = build(Branches)
-    for around in (torch.inference_mode(), torch.no_grad(), torch.device("cpu")):
-        fast = optimise(model, **QUICK)
-        with around:
-            close(fast(X), model(X).detach())
-        close(fast(X), model(X).detach())
-        assert fast.report.kept == "rewritten"
-    with torch.inference_mode():
-        inside = build(Branches)
-        close(optimise(inside, X, **QUICK)(X), inside(X))
-    torch.set_default_dtype(torch.float64)
-    try:
-        fast = optimise(model, X, **QUICK)
-        assert fast.report.kept == "rewritten"
-        assert fast(X).dtype == torch.float32
-        close(fast(X), model(X).detach())
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
 # Hooks
 
 
@@ -225,13 +204,3 @@ def test_hooks_change_inputs_and_outputs() -> None:
         x = X.clone().requires_grad_()
         fast(x).sum().backward()
     assert len(grads) == 1
-
-
-def test_hooks_of_submodules_fire_once() -> None:
-    model = build(Branches)
-    seen: list[int] = []
-    with model.a.register_forward_hook(lambda m, args, out: seen.append(1) or out + 1):
-        fast = optimise(model, X, **QUICK)
-        for number in (2, 4):
-            close(fast(X), model(X).detach())
-            assert len(seen) == 1 + number

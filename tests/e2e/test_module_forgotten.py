@@ -91,19 +91,6 @@ def test_a_model_whose_first_call_fails(
     assert known_backends() == backends
 
 
-def test_a_model_that_was_explained() -> None:
-    gc.collect()
-    backends, names = known_backends(), dynamos_globals()
-    model = build(Branches)
-    alive = [weakref.ref(model), weakref.ref(model.a.weight.untyped_storage())]
-    assert torchrlopt.explain(model, (torch.randn(5, 16),))
-    del model
-    gc.collect()
-    assert not any(reference() is not None for reference in alive)
-    assert known_backends() == backends
-    assert dynamos_globals() == names
-
-
 def test_what_was_compiled_for_others_stays() -> None:
     models = [build(Branches, seed) for seed in range(2)]
     x = torch.randn(5, 16)

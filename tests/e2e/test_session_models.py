@@ -6,7 +6,6 @@ An operator fused by a plan must not hide a pattern that a runtime recognises.
 from __future__ import annotations
 
 import collections
-import itertools
 from typing import Any
 
 import onnx_ir
@@ -15,7 +14,7 @@ import torch
 from torch import nn
 
 import torchrlopt
-from tests.crosses import nightly_but
+from tests.e2e.models import QUICK
 from torchrlopt.executors.onnx_runtimes import session_call
 from torchrlopt.onnx.opsets import NATIVE
 
@@ -63,14 +62,8 @@ def test_runtimes_see_a_sigmoid_and_a_product(
         assert not count["BatchNormalization"], "there was a plan"
 
 
-@pytest.mark.parametrize(
-    ("executor", "weights"),
-    nightly_but(
-        [("onnxruntime", "check"), ("openvino", "frozen")],
-        itertools.product(["onnxruntime", "openvino"], ["check", "frozen", "live"]),
-    ),
-)
-def test_a_weight_that_nothing_reads(executor: str, weights: str) -> None:
+@pytest.mark.parametrize("executor", ["onnxruntime", "openvino"])
+def test_a_weight_that_nothing_reads(executor: str) -> None:
     """As that of a pooler whose output is left: runtimes are not given it."""
     pytest.importorskip(executor)
 
@@ -84,9 +77,7 @@ def test_a_weight_that_nothing_reads(executor: str, weights: str) -> None:
             return self.layer(x).relu()
 
     module, x = Pooled().eval(), torch.randn(2, 3, 8)
-    optimised = torchrlopt.optimise(
-        module, x, executor=executor, weights=weights, measure=False, cache=False, on_error="raise"
-    )
+    optimised = torchrlopt.optimise(module, x, **QUICK, executor=executor)
     with torch.no_grad():
         torch.testing.assert_close(optimised(x), module(x), rtol=1e-4, atol=1e-5)
     assert optimised.report.kept == "rewritten"

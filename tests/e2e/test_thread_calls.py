@@ -21,20 +21,9 @@ from tests.e2e.threads import in_threads
 NUM_THREADS = 16
 
 
-class Bert(nn.Module):
-    """Embeddings, two layers of attention, and a pooled output."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(50, 32), nn.Parameter(torch.randn(12, 32))
-        self.norm = nn.LayerNorm(32)
-        layer = nn.TransformerEncoderLayer(32, 4, 64, activation="gelu", batch_first=True)
-        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.pool = nn.Linear(32, 32)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        y = self.layers(self.norm(self.tokens(ids) + self.places))
-        return torch.tanh(self.pool(y[:, 0]))
+def encoder() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, activation="gelu", batch_first=True)
+    return nn.Sequential(nn.Embedding(50, 32), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
 
 
 def cnn() -> nn.Module:
@@ -92,7 +81,7 @@ def subjects() -> list[Subject]:
     torch.manual_seed(1)
     return [
         Subject(cnn, [torch.randn(2, 3, 32, 32) for _ in range(3)], weights="frozen"),
-        Subject(Bert, [torch.randint(0, 50, (2, 12)) for _ in range(3)]),
+        Subject(encoder, [torch.randint(0, 50, (2, 12)) for _ in range(3)]),
         Subject(mlp, [torch.randn(4, 24) for _ in range(3)], weights="live"),
         Subject(First, [torch.randn(2, 5, 8) for _ in range(3)]),
         Subject(mlp, [torch.randn(size, 24) for size in (3, 5, 6, 9)]),

@@ -14,7 +14,6 @@ from torch.testing import assert_close
 from tests.e2e.models import QUICK, Branches, build
 from torchrlopt import optimise
 from torchrlopt.judge import own_calls, timing
-from torchrlopt.judge.policy import Policy
 from torchrlopt.judge.timing import Sample
 from torchrlopt.report import Timing
 
@@ -112,29 +111,6 @@ def test_where_nothing_is_to_be_decided_no_call_is_timed(
     assert clock.asked == []
 
 
-def test_calls_of_other_kinds_end_the_trial(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_calls, "_MOST_OTHERS", 2)
-    fast, other = optimise(build(Printing), X, **TIMED), torch.randn(64, 16)
-    fast(X)
-    for _ in range(2):
-        fast(other)
-    fast(X)
-    assert len(clock.asked) == 2, "calls of other kinds between are not timed"
-    for _ in range(3):
-        fast(other)
-    fast(X)
-    assert len(clock.asked) == 2
-
-
-def test_an_error_of_a_call_is_the_callers(clock: Clock) -> None:
-    model = build(Printing)
-    fast = optimise(model, X, **{**TIMED, "on_error": "fallback"})
-    fast(X)
-    model.b = torch.nn.Linear(3, 3)
-    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes"):
-        fast(X)
-
-
 def test_one_call_is_timed_at_a_time(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = optimise(build(Printing), X, **TIMED)
     plain, inside = clock.timed, []
@@ -149,16 +125,3 @@ def test_one_call_is_timed_at_a_time(clock: Clock, monkeypatch: pytest.MonkeyPat
     found = fast(X)
     assert len(clock.asked) == 1
     assert_close(inside[0], found, rtol=1e-4, atol=1e-5)
-
-
-def test_a_call_that_compiles_is_no_sample() -> None:
-    graphs = [0]
-    tried = own_calls.Trial("kind", 1, Policy(limit_ms=1000.0))
-
-    def compiled() -> str:
-        graphs[0] += graphs[0] < 2
-        return "compiled"
-
-    results = [tried.call(lambda: "original", compiled, (), lambda: graphs[0])[0] for _ in range(6)]
-    assert results[:4] == ["original", "compiled", "compiled", "compiled"]
-    assert [len(side) for side in tried._samples] == [2, 2]

