@@ -50,12 +50,6 @@ class Browser:
         """The value that the body of a function returns in the page."""
         return _ask("POST", f"{self._address}/execute/sync", {"script": script, "args": list(arguments)})
 
-    def resize(self, width: int) -> None:
-        """Show pages as on a phone of this width in pixels; 0 for the window itself."""
-        size = {"width": width, "height": 2 * width, "deviceScaleFactor": 0, "mobile": width > 0}
-        command = {"cmd": "Emulation.setDeviceMetricsOverride", "params": size}
-        _ask("POST", f"{self._address}/goog/cdp/execute", command)
-
     def complaints(self) -> list[str]:
         """What the browser has logged since the last call: errors, warnings, refused requests."""
         entries = _ask("POST", f"{self._address}/se/log", {"type": "browser"})

@@ -112,6 +112,7 @@ def test_of_another_machine_only_the_plan_counts(
 
 HOSTILE: list[Any] = [
     {"steps": [["no_such", 1]]},
+    {"steps": [["\ud800", 1]]},  # a lone surrogate, which no UTF-8 has
     {"steps": [["fold_batchnorm_into_conv", 2**40]]},
     {"steps": [[1, "a"]] * 100_000},
     {"steps": "x", "library_hash": None},

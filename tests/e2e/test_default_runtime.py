@@ -17,7 +17,6 @@ import torchrlopt
 from tests.crosses import nightly_but
 from tests.e2e.models import RUNTIMES, STRICT, build
 from torchrlopt.compile.choice import Contest
-from torchrlopt.compile.memory import MEMORY
 from torchrlopt.executors import registry
 from torchrlopt.executors.onnx_runtimes import session_call
 
@@ -55,14 +54,6 @@ def assert_computes(fast: nn.Module, model: nn.Module) -> None:
 
 def tried(report: torchrlopt.Report) -> list[str]:
     return [each.executor for each in report.choices]
-
-
-@pytest.mark.nightly
-def test_the_next_process_builds_the_winner_only() -> None:
-    model = build(ManySmall)
-    won = torchrlopt.optimise(model, X, **DEFAULT).report.executor
-    torch._dynamo.reset()
-    assert tried(torchrlopt.optimise(model, X, **DEFAULT).report) == [won]
 
 
 @pytest.mark.parametrize(
@@ -104,45 +95,6 @@ def test_many_small_operators_are_tried_in_a_runtime_first_and_can_be_saved(
     assert_computes(torchrlopt.load(tmp_path / "fast.pt2"), model)
 
 
-@pytest.mark.nightly
-def test_changed_weights_are_seen() -> None:
-    model = build(ManySmall)
-    fast = torchrlopt.optimise(model, X, **DEFAULT)
-    assert fast.report.executor in RUNTIMES
-    with torch.no_grad():
-        for conv in model.convs:
-            conv.weight.mul_(0.5)
-    assert_computes(fast, model)
-
-
-@pytest.mark.nightly
-def test_weights_that_change_at_every_call_open_no_session() -> None:
-    """Until they come twice."""
-    model = build(ManySmall)
-    fast = torchrlopt.optimise(model, X, **DEFAULT)
-    (lowered,) = (kept.lowered for kept in MEMORY.compiled.values())
-    before = lowered.num_evaluations
-    for _ in range(3):
-        with torch.no_grad():
-            model.convs[0].weight.mul_(0.5)
-        assert_computes(fast, model)
-        assert lowered.num_evaluations == before
-    assert_computes(fast, model)
-    assert lowered.num_evaluations == before + 1
-
-
-@pytest.mark.nightly
-def test_sizes_that_vary_do_not_go_to_a_runtime_that_prepares_itself_for_each() -> None:
-    model = build(ManySmall)
-    fast = torchrlopt.optimise(model, X, **DEFAULT)
-    for size in (9, 10):
-        x = torch.randn(3, 16, size, size)
-        with torch.no_grad():
-            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
-    *_, last = torchrlopt.reports(fast)
-    assert "openvino" not in tried(last)
-
-
 def test_a_runtime_that_is_damaged_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = importlib.import_module
 
@@ -155,16 +107,3 @@ def test_a_runtime_that_is_damaged_is_passed_over(monkeypatch: pytest.MonkeyPatc
     report = torchrlopt.optimise(build(ManySmall), X, **DEFAULT).report
     assert report.executor == "eager"
     assert "cannot open shared object file" in str(report.choices[0].reason)
-
-
-@pytest.mark.nightly
-def test_a_plan_for_a_runtime_that_is_not_here_applies_in_eager(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = build(ManySmall)
-    first = torchrlopt.optimise(model, X, **DEFAULT).report
-    first.plan.save(tmp_path / "plan.json")
-    monkeypatch.setattr(registry, "available", lambda device_type: ("eager",))
-    again = torchrlopt.apply_plan(model, X, tmp_path / "plan.json", on_error="raise", min_gain=-10.0)
-    assert again.report.executor == "eager"
-    assert again.report.step_counts() == first.step_counts()

@@ -33,14 +33,6 @@ def llama() -> Any:
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **heads, **SIZES))
 
 
-def sliding() -> Any:
-    """The cache of each layer counts its tokens in a Python number, and the code depends on it."""
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "max_position_embeddings": 64}
-    layers = {"num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2}
-    config = transformers.MistralConfig(**sizes, **layers, **SIZES, sliding_window=8)
-    return transformers.MistralForCausalLM(config)
-
-
 MODELS = {"gpt2": gpt2, "llama": llama}
 CASES = [(model, cache) for model in MODELS for cache in ("dynamic", "static")]
 
@@ -73,27 +65,3 @@ def test_prompts_of_any_length_share_two_graphs(made: str, cache: str, runs: lis
     assert len(fast.reports) == 2, "one for the prompt, one for each further token"
     assert len(runs) == 4 * NEW, "one for each token"
     assert torch.compiler.config.dynamic_sources == "", "the user's own code is compiled as before"
-
-
-@pytest.mark.nightly
-def test_batches_of_any_size_share_two_more_graphs() -> None:
-    torch.manual_seed(0)
-    model = llama().eval()
-    fast: Any = optimise(model, **QUICK)
-    for prompt in prompts((2, 9), (3, 14), (2, 4)):
-        assert generated(fast, prompt, "dynamic") == generated(model, prompt, "dynamic")
-    assert len(fast.reports) == 2
-    for prompt in prompts((1, 6), (1, 17)):
-        assert generated(fast, prompt, "dynamic") == generated(model, prompt, "dynamic")
-    assert len(fast.reports) == 4, "a single text has graphs of its own"
-
-
-@pytest.mark.nightly
-def test_code_that_depends_on_lengths_is_compiled_a_few_times() -> None:
-    torch.manual_seed(0)
-    model = sliding().eval()
-    fast: Any = optimise(model, **QUICK)
-    for prompt in prompts((1, 7), (1, 12), (1, 3), (2, 9), (1, 25), (3, 4)):
-        assert generated(fast, prompt, "dynamic") == generated(model, prompt, "dynamic")
-    assert len(fast.reports) == torch._dynamo.config.recompile_limit
-    assert any("those of other kinds run the original" in note for note in fast.report.notes)

@@ -67,14 +67,6 @@ def test_by_a_factor(mode: str, rank: int, factor: float) -> None:
     is_right(rank, lambda coarse, fine: functional.interpolate(coarse, scale_factor=factor, mode=mode))
 
 
-@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
-def test_by_a_factor_that_is_worked_out_anew(mode: str) -> None:
-    resize = functools.partial(
-        functional.interpolate, scale_factor=2.3, recompute_scale_factor=True, mode=mode
-    )
-    is_right(2, lambda coarse, fine: resize(coarse))
-
-
 @pytest.mark.parametrize(("mode", "corners"), [("bilinear", False), ("bicubic", True)])
 def test_antialiased(mode: str, corners: bool) -> None:
     resize = functools.partial(functional.interpolate, mode=mode, antialias=True, align_corners=corners)

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 SCRIPT = """
 import torch
 model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).eval()
@@ -27,18 +25,6 @@ def told(**environment: str) -> str:
     )  # fmt: skip
     assert not done.stdout  # a library does not print
     return done.stderr
-
-
-@pytest.mark.nightly
-def test_nothing_is_told_without_being_asked() -> None:
-    assert "operators" not in told()
-
-
-@pytest.mark.nightly
-def test_torch_logs() -> None:
-    text = told(TORCH_LOGS="torchrlopt")
-    assert "1 instead of 2 operators" in text
-    assert "FusedMatMul" not in text
 
 
 def test_artefacts_of_a_trace_and_a_debug_log(tmp_path: Path) -> None:

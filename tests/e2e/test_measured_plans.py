@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +11,7 @@ from torch import nn
 import torchrlopt
 from tests.crosses import nightly_but
 from torchrlopt.compile import attempt, plan_contest
-from torchrlopt.errors import LoweringError, OptionsError
+from torchrlopt.errors import OptionsError
 from torchrlopt.report import Report, Timing
 
 INTERRUPT = 100.0  # no gain
@@ -110,24 +107,6 @@ def test_a_plan_that_was_lucky_once_is_not(
     assert report.plans[0]["found_by"] != "measurements"
 
 
-@pytest.mark.nightly
-@pytest.mark.hides_errors
-def test_a_plan_that_cannot_be_built_is_left_out(
-    case: tuple[nn.Module, torch.Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, calls = plan_contest.lowered_from, []
-
-    def fail_once(*args: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 2:  # the first one is the searched plan
-            raise LoweringError("cannot", got="a plan")
-        return real(*args)
-
-    monkeypatch.setattr(plan_contest, "lowered_from", fail_once)
-    report = run(*case, executor="eager", measure_plans=3, measure_ms=20, cache=False)
-    assert len(report.measured_plans) == 1
-
-
 def test_ctrl_c_keeps_the_fastest_so_far(case: tuple[nn.Module, torch.Tensor], times: list[float]) -> None:
     options = {"executor": "eager", "measure_plans": 4}
     times += [0.5, 0.5, INTERRUPT]
@@ -137,92 +116,11 @@ def test_ctrl_c_keeps_the_fastest_so_far(case: tuple[nn.Module, torch.Tensor], t
     assert not run(*case, **options).is_cache_hit
 
 
-@pytest.mark.nightly
-def test_the_cheapest_are_measured_first(case: tuple[nn.Module, torch.Tensor], times: list[float]) -> None:
-    pytest.importorskip("onnxruntime")
-    report = run(*case, executor="onnxruntime", measure_plans=3, cache=False)
-    predicted = [each.predicted_ms for each in report.measured_plans]
-    assert len(predicted) == 2
-    assert predicted == sorted(predicted)
-
-
-@pytest.mark.nightly
-def test_auto_measures_plans_of_the_fastest_executor(case: tuple[nn.Module, torch.Tensor]) -> None:
-    report = run(*case, executor="auto", measure_plans=3, measure_ms=20, cache=False)
-    planned = [each for each in report.choices if each.searcher != "none"]
-    assert planned
-    # One that runs the original graph has no plan that could be another.
-    assert bool(report.measured_plans) == (report.kept == "rewritten" and report.searcher != "none")
-
-
-@pytest.mark.nightly
-def test_plans_that_were_measured_are_applied_elsewhere(
-    case: tuple[nn.Module, torch.Tensor], times: list[float], tmp_path: Any
-) -> None:
-    times += [0.5, 0.5]
-    report = run(*case, executor="eager", measure_plans=2, cache=False)
-    path = tmp_path / "plan.json"
-    report.plan.save(path)
-    assert json.loads(path.read_text())
-    applied = run(*case, plan=str(path), measure_plans=4)
-    assert applied.steps == report.steps
-    assert not applied.measured_plans
-
-
 def test_measured_plans_need_measurement() -> None:
     with pytest.raises(OptionsError, match="nothing is measured without measure"):
         torchrlopt.optimise(nn.Identity(), (torch.ones(1),), measure_plans=2, measure=False)
     with pytest.raises(OptionsError, match="out of range"):
         torchrlopt.optimise(nn.Identity(), (torch.ones(1),), measure_plans=0)
-
-
-@pytest.mark.nightly
-def test_files_are_rewritten_as_without_the_option(
-    case: tuple[nn.Module, torch.Tensor], tmp_path: Path, checked_here: None
-) -> None:
-    model, x = case
-    torch.onnx.export(model, (x,), tmp_path / "in.onnx", dynamo=True, verbose=False)
-    paths = tmp_path / "in.onnx", tmp_path / "out.onnx"
-    report = torchrlopt.optimise_onnx(*paths, measure_plans=6, on_error="raise")
-    assert report.kept == "rewritten"
-    assert not report.measured_plans
-
-
-def test_a_graph_without_other_plans_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = []
-    real = plan_contest.lowered_from
-    monkeypatch.setattr(plan_contest, "lowered_from", lambda *args: built.append(args) or real(*args))
-    report = run(nn.Tanh().eval(), torch.randn(4, 4), executor="eager", measure_plans=3, cache=False)
-    assert not built
-    assert not report.measured_plans
-
-
-def spoiled(monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
-    """Let all plans be run by `call` but the first one that is built for a contest, the searched one."""
-    real, built = plan_contest.lowered_from, []
-
-    def lowered_from(*args: Any) -> Any:
-        built.append(args)
-        lowered = real(*args)
-        return lowered if len(built) == 1 else lambda *inputs: call(lowered, *inputs)
-
-    monkeypatch.setattr(plan_contest, "lowered_from", lowered_from)
-
-
-@pytest.mark.hides_errors
-def test_out_of_memory_leaves_a_plan_out(
-    case: tuple[nn.Module, torch.Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def call(lowered: Any, *inputs: Any) -> Any:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-
-    spoiled(monkeypatch, call)
-    model, x = case
-    torch._dynamo.reset()
-    options = {"executor": "eager", "measure_plans": 3, "measure_ms": 20, "cache": False, "min_gain": -10.0}
-    fast = torchrlopt.optimise(model, (x,), **options)
-    assert fast.report.kept == "rewritten"
-    assert not fast.report.measured_plans
 
 
 @pytest.mark.hides_errors

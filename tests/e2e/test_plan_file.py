@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,18 +54,6 @@ def test_a_saved_plan_is_applied_without_a_search(
     assert fast.report.numerical_error is not None
     assert not fast.report.is_cache_hit
     assert_same(model, fast, X)
-
-
-@pytest.mark.nightly
-def test_a_plan_goes_from_process_to_process(saved: tuple[Report, Path]) -> None:
-    report, path = saved
-    code = (
-        "import sys, torch, torchrlopt; from tests.e2e.models import Branches, STRICT, build; "
-        "fast = torchrlopt.apply_plan(build(Branches), torch.ones(5, 16), sys.argv[1], **STRICT); "
-        "print(fast.report.kept, len(fast.report.steps))"
-    )
-    printed = subprocess.check_output([sys.executable, "-c", code, str(path)], text=True)
-    assert printed.split() == ["rewritten", str(len(report.steps))]
 
 
 def test_what_a_file_says(saved: tuple[Report, Path]) -> None:

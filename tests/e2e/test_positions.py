@@ -69,7 +69,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "truncated division": lambda y, at: (y, torch.div(at + 2, at, rounding_mode="trunc")),
     "remainder": lambda y, at: (y, 7 % at),
 }
-POSITIONS: dict[str, int] = {"-1": -1, "-100": -100, "size": ROWS, "beyond 32 bits": 2**32 + 1, "0": 0}
+POSITIONS = (-1, -100, ROWS, 2**32 + 1, 0)
 
 
 def outcome(call: Callable[..., Any], x: Tensor, at: Tensor) -> Any:
@@ -102,7 +102,7 @@ def test_positions_out_of_range_are_those_of_pytorch(executor: str, name: str) -
     model = Reading(FUNCTIONS[name]).eval()
     x, good = torch.randn(ROWS, WIDTH), torch.randint(1, 3, (ROWS, WIDTH))
     run = run_of(model, executor, x, good)
-    for number in POSITIONS.values():
+    for number in POSITIONS:
         for at in (good.clone().fill_(number), good.index_fill(0, torch.tensor([2]), number)):
             expected, found = outcome(model, x, at), outcome(run, x, at)
             if isinstance(expected, type):
@@ -119,7 +119,7 @@ READERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("executor", ["eager", *RUNTIMES])
+@pytest.mark.parametrize("executor", nightly_but(["eager", *RUNTIMES[:1]], ["eager", *RUNTIMES]))
 @pytest.mark.parametrize("name", READERS)
 def test_rows_that_are_read_before_a_product_is_computed(name: str, executor: str) -> None:
     """Fewer rows are read than there are, so that plans read them first: another call than the original's."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import random
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -18,11 +17,6 @@ from tests.crosses import nightly_but
 from tests.e2e.models import Branches, ConvNorm, build, compiled
 from tests.process_state import changes, loggers, process_state
 from torchrlopt import searcher_table
-from torchrlopt.agent.search import searcher as guided
-from torchrlopt.capture import graph_to_onnx
-from torchrlopt.compile import contestant
-from torchrlopt.judge import right, timing
-from torchrlopt.plan import planning
 
 SEARCHERS = searcher_table.names()
 #: AOTAutograd itself sets these for a while, with any backend.
@@ -47,32 +41,6 @@ def _nothing_frozen() -> Iterator[None]:
     gc.unfreeze()
     yield
     gc.freeze()
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
-    """What threads see that are born in the middle of a stage, by the name of what runs."""
-    found: dict[str, list[dict[str, Any]]] = {}
-
-    def looks(owner: object, name: str) -> None:
-        plain = getattr(owner, name)
-
-        def look(*args: Any, **options: Any) -> Any:
-            own = found.setdefault(name, [])
-            own.append(in_new_thread(process_state))
-            result = plain(*args, **options)
-            own.append(in_new_thread(process_state))
-            return result
-
-        monkeypatch.setattr(owner, name, look)
-
-    looks(graph_to_onnx, "clean")
-    looks(planning, "search_plan")
-    looks(contestant, "write")
-    looks(right, "verify_against")
-    looks(timing, "measure")
-    looks(guided.AgentSearcher, "explore")
-    return found
 
 
 class Watcher:
@@ -122,9 +90,7 @@ def seeded() -> None:
 
 
 @pytest.mark.parametrize("name", nightly_but(["agent"], SEARCHERS))
-def test_nothing_is_seen_of_a_compilation(
-    name: str, seen: dict[str, list[dict[str, Any]]], two_threads: None, fresh_dynamo: None
-) -> None:
+def test_nothing_is_seen_of_a_compilation(name: str, two_threads: None, fresh_dynamo: None) -> None:
     torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))  # what Dynamo itself sets
     model, x = Both().eval(), torch.ones(1, 3, 16, 16)
     seeded()
@@ -134,9 +100,8 @@ def test_nothing_is_seen_of_a_compilation(
         compiled(model, budget_ms=100, searcher=name, measure=True)(x)
     unchanged(before, [process_state()])
     unchanged(others, [in_new_thread(process_state)])
-    unchanged(others, [*itertools.chain(*seen.values()), *watcher.seen], but=BY_AOTAUTOGRAD)
-    expected = {"clean", "search_plan", "write", "verify_against", "measure"}
-    assert seen.keys() == expected | ({"explore"} if name == searcher_table.AGENT else set())
+    assert watcher.seen
+    unchanged(others, watcher.seen, but=BY_AOTAUTOGRAD)
 
 
 @pytest.mark.parametrize("executor", nightly_but(["onnxruntime"], ["inductor", "onnxruntime", "openvino"]))
@@ -144,8 +109,9 @@ def test_nothing_is_left_by_an_executor(executor: str, two_threads: None, fresh_
     if executor != "inductor":
         pytest.importorskip(executor, reason="the executor needs it")
     x = torch.ones(1, 3, 16, 16)
-    with torch.no_grad():
-        torch.compile(build(ConvNorm), backend="inductor")(x)  # what inductor itself sets
+    if executor == "inductor":
+        with torch.no_grad():
+            torch.compile(build(ConvNorm), backend="inductor")(x)  # what inductor itself sets
     model = Both().eval()
     seeded()
     before, others = process_state(), in_new_thread(process_state)

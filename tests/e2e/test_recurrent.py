@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ import torchrlopt
 from tests.onnx.onnx_text import model_of
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.executors.lowering.onnx_to_aten import lower_model
-from torchrlopt.judge import right
 
 LAYERS = [nn.LSTM, nn.GRU, nn.RNN]
 QUICK: dict[str, Any] = {"on_error": "raise", "measure": False}
@@ -131,21 +128,6 @@ def test_saved(tmp_path: Path) -> None:
             fast = torchrlopt.optimise(model, x, **QUICK)
             torchrlopt.save(fast, tmp_path / f"model.{suffix}")
             close(torchrlopt.load(tmp_path / f"model.{suffix}")(x), model(x))
-
-
-def test_saved_for_a_process_that_optimises_nothing(tmp_path: Path) -> None:
-    """Without a kernel, here for float64: the file calls the operator."""
-    model, x = build(nn.LSTM).double(), torch.randn(2, 16, 9, dtype=torch.float64)
-    torchrlopt.save(torchrlopt.optimise(model, x, **QUICK), tmp_path / "model.rlopt")
-    code = "import sys, torch, torchrlopt; torchrlopt.load(sys.argv[1])(torch.ones(2, 16, 9).double())"
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "model.rlopt")], check=True, timeout=200)
-
-
-def test_extreme_inputs_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[object] = []
-    monkeypatch.setattr(right, "verify_extreme", lambda *given: tried.append(given))
-    torchrlopt.optimise(build(nn.GRU), torch.randn(2, 16, 9), **QUICK, cache=False)
-    assert tried
 
 
 def test_weights_of_other_sizes_are_refused() -> None:

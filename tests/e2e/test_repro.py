@@ -14,12 +14,11 @@ import pytest
 import torch
 from torch import nn
 
-from tests.crosses import nightly_but
 from tests.e2e.models import RUNTIMES, STRICT, Branches, assert_same, build, failing
 from torchrlopt import optimise, reports
 from torchrlopt.compile import attempt
 from torchrlopt.compile.memory import MEMORY
-from torchrlopt.errors import CaptureError, LoweringError, UnsupportedError
+from torchrlopt.errors import LoweringError, UnsupportedError
 from torchrlopt.report import Report
 from torchrlopt.storage.repro_folder import VARIABLE
 
@@ -34,11 +33,6 @@ def repeated(folder: Path, before: str = "") -> subprocess.CompletedProcess[str]
     return subprocess.run(
         [sys.executable, "-c", code, str(folder / "repro.py")], capture_output=True, text=True, check=False
     )
-
-
-def is_same_failure(result: subprocess.CompletedProcess[str], kind: type[Exception], text: str) -> bool:
-    raised = [line for line in result.stderr.splitlines() if f"{kind.__name__}: " in line and text in line]
-    return result.returncode == 1 and bool(raised)
 
 
 @pytest.mark.hides_errors
@@ -90,22 +84,6 @@ class NoSuchOperator(nn.Module):
         return y[:, self.index].reshape(x.shape[0] * 3)
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(not RUNTIMES, reason="no runtime for ONNX models is installed")
-@pytest.mark.parametrize("weights", nightly_but(["check"], ["check", "frozen"]))
-def test_a_genuine_failure_with_sizes_that_vary(weights: str, tmp_path: Path) -> None:
-    x = torch.randn(5, 16)
-    torch._dynamo.mark_dynamic(x, 0)
-    model = build(NoSuchOperator)
-    fast = optimise(model, x, executor=RUNTIMES[0], searcher="greedy", weights=weights)
-    assert fast.report.kept == "original"
-    folder = fast.report.dump_repro(tmp_path)
-    source = (folder / "repro.py").read_text()
-    assert "maybe_mark_dynamic" in source
-    result = repeated(folder)
-    assert is_same_failure(result, LoweringError, "bessel_j0"), result.stderr
-
-
 def test_no_number_of_a_weight_is_told(tmp_path: Path) -> None:
     model = build(NoSuchOperator)
     with torch.no_grad():
@@ -115,25 +93,6 @@ def test_no_number_of_a_weight_is_told(tmp_path: Path) -> None:
         told = "".join(path.read_text() for path in folder.iterdir() if path.is_file())
         assert not [each for each in model.lin.weight.flatten().tolist() if f"{each:.4f}" in told]
         ast.parse((folder / "repro.py").read_text())
-
-
-@pytest.mark.nightly
-@pytest.mark.hides_errors
-def test_what_fails_before_there_is_an_aten_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchrlopt.capture import aot
-
-    plain = aot.aot_autograd
-    monkeypatch.setattr(aot, "aot_autograd", failing(ValueError("no such luck")))
-    fast = optimise(build(Branches), X)
-    monkeypatch.setattr(aot, "aot_autograd", plain)
-    folder = fast.report.dump_repro(tmp_path)
-    breaks = (
-        "from torchrlopt.capture import aot\n"
-        "def fail(**_):\n    raise ValueError('no such luck')\n"
-        "aot.aot_autograd = fail"
-    )
-    assert is_same_failure(repeated(folder, breaks), CaptureError, "no such luck")
-    assert repeated(folder).returncode == 0
 
 
 @pytest.mark.hides_errors
@@ -196,9 +155,3 @@ def test_without_a_failure_there_is_nothing(tmp_path: Path) -> None:
             report.dump_repro(tmp_path / "no")
     assert not (tmp_path / "no").exists()
     assert os.environ.get(VARIABLE) is None
-
-
-def test_the_report_of_a_failure_is_data(tmp_path: Path) -> None:
-    for executor in RUNTIMES[:1]:
-        report = optimise(build(NoSuchOperator), X, executor=executor).report
-        assert Report.from_json(report.to_json()) == report

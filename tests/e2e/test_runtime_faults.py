@@ -5,13 +5,11 @@ Faults are injected into the real runtimes: a `sitecustomize` on that process's 
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import onnx_ir
 import pytest
 import torch
 from torch import nn
@@ -23,8 +21,7 @@ from tests.e2e.test_default_runtime import DEFAULT, ManySmall
 from torchrlopt.compile import backend
 from torchrlopt.errors import RlOptError
 from torchrlopt.executors.isolation import task, verdicts
-from torchrlopt.executors.isolation.task import run_task
-from torchrlopt.executors.onnx_runtimes import first_run, onnxruntime, operator_probe, session_call
+from torchrlopt.executors.onnx_runtimes import first_run, operator_probe, session_call
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo", "own_process")
 
@@ -47,7 +44,6 @@ FAULTS = {
     "fill": ("np.ones(20 << 30, np.uint8)", "memory"),
     "leave": ("os._exit(0)", "without an answer"),
 }
-QUICK_FAULTS = ("abort", "crash", "fill", "leave")  # a hang takes as long as we wait
 SITE = """
 import ctypes, os, sys, time
 import numpy as np
@@ -111,14 +107,18 @@ class Small(nn.Module):
     ("executor", "stage", "fault"),
     nightly_but(
         [
-            *((name, "probe", "abort") for name in RUNTIMES),
+            *((name, "probe", "abort") for name in RUNTIMES[:1]),
             *((name, "run", "hang") for name in RUNTIMES[:1]),
-            *((name, stage, fault) for name, stage in zip(RUNTIMES, ("build", "run"), strict=False)
-              for fault in QUICK_FAULTS),
+            *((name, "build", "fill") for name in RUNTIMES[:1]),
+            *(
+                (name, stage, fault)
+                for name in RUNTIMES[1:]
+                for stage, fault in (("build", "crash"), ("run", "leave"))
+            ),
         ],
         itertools.product(RUNTIMES, ["probe", "build", "run"], FAULTS),
     ),
-)  # fmt: skip
+)
 def test_the_program_goes_on(
     executor: str, stage: str, fault: str, inject: Callable[[str, str, str], None]
 ) -> None:
@@ -160,17 +160,6 @@ def test_another_process_knows_of_a_crash(
         start_anew(monkeypatch)
 
 
-@pytest.mark.parametrize("executor", RUNTIMES)
-def test_another_process_does_not_try_what_survived(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build(Small)
-    for _ in range(2):
-        fast = torchrlopt.optimise(model, (X,), executor=executor, on_error="raise", **OPTIONS)
-        assert fast.report.kept == "rewritten"
-        with torch.no_grad():
-            torch.testing.assert_close(fast(X), model(X), rtol=1e-4, atol=1e-5)
-        start_anew(monkeypatch)
-
-
 def start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """As another process, which may not try anything."""
 
@@ -182,84 +171,6 @@ def start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     verdicts._KNOWN.clear()
     operator_probe._ANSWERS.clear()
     monkeypatch.setattr(task, "run_task", never)
-
-
-UNKNOWN = (("openvino", torch.float64), ("onnxruntime", torch.bfloat16))
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int32])
-@pytest.mark.parametrize("executor", RUNTIMES)
-def test_all_dtypes_are_tried(executor: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-
-    def noted(module: Path, task: Any) -> Any:
-        done.append(task.what)
-        return run_task(module, task)
-
-    monkeypatch.setattr(task, "run_task", noted)
-    if (executor, dtype) in UNKNOWN:
-        pytest.skip("the runtime does not compute in it")
-    model = build(Moved).to(dtype if dtype.is_floating_point else torch.float32)
-    x, mask = torch.ones(3, 16).to(dtype), torch.arange(16) > 7
-    fast = torchrlopt.optimise(model, (x, mask), executor=executor, on_error="raise", **OPTIONS)
-    assert fast.report.kept == "rewritten", fast.report.fallback_reason
-    assert done[-1] == "run"
-    with torch.no_grad():
-        torch.testing.assert_close(fast(x, mask), model(x, mask))
-
-
-class Moved(nn.Module):
-    """Numbers of any type, and booleans."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(16))
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        y = x.transpose(0, 1).reshape(3, 16)
-        return torch.where(mask, y, y * 0) * self.weight.to(x.dtype) if x.is_floating_point() else y
-
-
-def test_onnxruntime_shares_bfloat16_with_the_process() -> None:
-    """As bits: numpy has no such type."""
-    pytest.importorskip("onnxruntime", reason="the executor needs it")
-    head = '<ir_version: 10, opset_import: ["" : 20]>'
-    nodes = "t = Transpose <perm = [1, 0]> (x)\n y = Concat <axis = 1> (t, w)"
-    graph = f"{head} g (bfloat16[3,2] x, bfloat16[2,4] w) => (bfloat16[2,7] y) {{ {nodes} }}"
-    model = onnx_ir.from_onnx_text(graph)
-    held, feeds = (
-        {name: torch.ones(shape, dtype=torch.bfloat16)} for name, shape in (("w", (2, 4)), ("x", (3, 2)))
-    )
-    request = onnxruntime._request(model, held, {})
-    runtime = onnxruntime.EXECUTOR._runtime
-    trial = first_run.FirstRun(
-        lambda _: request, functools.partial(runtime.do, is_stored=False), varies=False
-    )
-    trial.run(held, feeds)
-    assert trial.is_over
-
-
-def test_sizes_that_vary_are_tried_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[Any] = []
-
-    def noted(module: Path, task: Any) -> Any:
-        feeds = [array for name, array in task.arrays.items() if name.startswith("feeds")]
-        sizes.extend(each.shape for each in feeds if each.ndim)
-        return run_task(module, task)
-
-    monkeypatch.setattr(task, "run_task", noted)
-    model = build(Small)
-    fast = torch.compile(
-        model,
-        backend="rlopt",
-        dynamic=True,
-        options={"executor": "onnxruntime", "on_error": "raise", **OPTIONS},
-    )
-    with torch.no_grad():
-        for rows in (5, 6, 7, 8):
-            x = torch.randn(rows, 16)
-            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
-    assert sizes == [(5, 16), (6, 16)]
 
 
 class Residual(nn.Module):
@@ -284,15 +195,3 @@ def test_openvino_runs_chains_of_small_products() -> None:
     assert fast.report.kept == "rewritten"
     with torch.no_grad():
         torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
-
-
-def test_the_process_alone_saves_the_program_from_them() -> None:
-    """Where OpenVINO is told to fuse them: a version that does not crash computes what is right."""
-    pytest.importorskip("openvino", reason="the executor needs it")
-    model, x = build(Residual), torch.randn(8, 96)
-    asked = {"SNIPPETS_MODE": "ENABLE"}
-    fast = torchrlopt.optimise(model, (x,), executor="openvino", executor_options=asked, **OPTIONS)
-    with torch.no_grad():
-        torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
-    reason = fast.report.fallback_reason
-    assert reason is None or "ended with SIGSEGV while it built and ran this graph" in reason

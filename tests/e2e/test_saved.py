@@ -132,13 +132,6 @@ def test_a_batch_that_varies_stays(way: str, tmp_path: Path) -> None:
         assert_same(model, loaded, torch.randn(batch, 3, 8, 8))
 
 
-def test_sizes_are_fixed_where_they_did_not_vary(tmp_path: Path) -> None:
-    model = build(Branches)
-    torchrlopt.save(torchrlopt.optimise(model, X, **GREEDY), tmp_path / "fast.pt2", X)
-    with pytest.raises(Exception, match=r"(?i)guard|expected|size"):
-        torchrlopt.load(tmp_path / "fast.pt2")(torch.randn(6, 16))
-
-
 def test_the_users_dynamic_shapes(tmp_path: Path) -> None:
     model, batch = build(Branches), torch.export.Dim("batch", min=2, max=64)
     fast = torchrlopt.optimise(model, X, **GREEDY)
@@ -163,12 +156,6 @@ def test_containers_keywords_and_constants(tmp_path: Path) -> None:
     assert got.keys() == expected.keys()
     for name in expected:
         assert_right(got[name], expected[name], reference[name])
-
-
-def test_an_input_that_is_named_as_something_of_python(tmp_path: Path) -> None:
-    model, x = nn.Sequential(nn.Linear(16, 4), nn.Linear(4, 8)).eval(), torch.randn(3, 16)
-    torchrlopt.save(torchrlopt.optimise(model, x, **GREEDY), tmp_path / "fast.pt2", x)
-    assert_same(model, torchrlopt.load(tmp_path / "fast.pt2"), x)
 
 
 def test_inductor_s_graph_is_saved_too(tmp_path: Path) -> None:
