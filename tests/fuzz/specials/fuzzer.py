@@ -44,13 +44,11 @@ PAIRS = list(itertools.product(MODELS, EXECUTORS))
 _RTOL, _ATOL = 1e-4, 1e-5
 
 #: What is known to differ, and why. The case is run, and skipped with the reason only where it goes wrong.
+_ZERO = "ONNX has no operator for it, and our formula does not look at the sign of zero"
 KNOWN = {
     ("half", "openvino"): "OpenVINO leaves out a cast to float16 and back",
-    (
-        "atan2",
-        "onnxruntime",
-    ): "ONNX has no operator for it, and our formula does not look at the sign of zero",
-    ("atan2", "openvino"): "ONNX has no operator for it, and our formula does not look at the sign of zero",
+    ("atan2", "onnxruntime"): _ZERO,
+    ("atan2", "openvino"): _ZERO,
 }
 _INSIDE = "an infinity that arises inside, of finite inputs, is not seen"
 _SUBNORMAL = "OpenVINO takes subnormal numbers for 0"
