@@ -88,52 +88,42 @@ def test_all_graphs_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert_same(model, fast, X)
 
 
-def changed(path: Path, change: Callable[[dict[str, Any]], None], digest: bool) -> None:
-    """The file with a change; with a check sum that fits, or not."""
-    content = json.loads(path.read_text())
-    change(content)
-    if digest:
+def changed(change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> Callable[[Path], Any]:
+    """Change the content of a file or its first graph; the check sum fits, unless it is what changes."""
+
+    def spoil(path: Path) -> None:
+        content = json.loads(path.read_text())
         del content["digest"]
-        content["digest"] = plan_file._digest(content)
-    path.write_text(json.dumps(content))
+        change(content, content["graphs"][0])
+        content.setdefault("digest", plan_file._digest(content))
+        path.write_text(json.dumps(content))
+
+    return spoil
 
 
-def set_in_graph(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda content: content["graphs"][0].update({name: value})
+WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "missing": (lambda path: path.unlink(), "cannot be read"),
+    "no text": (lambda path: path.write_bytes(b"\xff\xfe\x00"), "cannot be read"),
+    "cut off": (lambda path: path.write_text(path.read_text()[:-40]), "no plan, or is damaged"),
+    "other JSON": (lambda path: path.write_text('{"a": 1}'), "no plan, or is damaged"),
+    "changed": (changed(lambda c, graph: c.update(digest="0" * 64)), "check sum"),
+    "format": (changed(lambda c, graph: c.update(format=99)), "another format"),
+    "graph": (changed(lambda c, graph: graph.update(graph_hash="0" * 64)), "another graph"),
+    "library": (changed(lambda c, graph: graph.update(library_hash="0" * 64)), "another library"),
+    "fields": (changed(lambda c, graph: graph.pop("steps")), "malformed"),
+    "steps": (changed(lambda c, graph: graph.update(steps=[["no_such", 0]])), "one cost per step"),
+    "names": (changed(lambda c, graph: graph["steps"].__setitem__(0, ["no_such", 0])), "no_such"),
+    "locations": (changed(lambda c, graph: graph["steps"][0].__setitem__(1, 77)), "77"),
+    "executor": (changed(lambda c, graph: graph.update(executor="toaster")), "no such value"),
+    "no graphs": (changed(lambda c, graph: c.update(graphs=[])), "another graph"),
+    "graphs": (changed(lambda c, graph: c.update(graphs=[3])), "damaged"),
+}
 
 
-WRONG: list[tuple[str, Callable[[Path], Any], str]] = [
-    ("missing", lambda path: path.unlink(), "cannot be read"),
-    ("no text", lambda path: path.write_bytes(b"\xff\xfe\x00"), "cannot be read"),
-    ("cut off", lambda path: path.write_text(path.read_text()[:-40]), "no plan, or is damaged"),
-    ("other JSON", lambda path: path.write_text('{"a": 1}'), "no plan, or is damaged"),
-    ("changed", lambda path: changed(path, set_in_graph("searcher", "x"), False), "check sum"),
-    ("format", lambda path: changed(path, lambda c: c.update(format=99), True), "another format"),
-    ("graph", lambda path: changed(path, set_in_graph("graph_hash", "0" * 64), True), "another graph"),
-    ("library", lambda path: changed(path, set_in_graph("library_hash", "0" * 64), True), "another library"),
-    ("fields", lambda path: changed(path, lambda c: c["graphs"][0].pop("steps"), True), "malformed"),
-    ("steps", lambda path: changed(path, set_in_graph("steps", [["no_such", 0]]), True), "one cost per step"),
-    (
-        "names",
-        lambda path: changed(path, lambda c: c["graphs"][0]["steps"].__setitem__(0, ["no_such", 0]), True),
-        "no_such",
-    ),
-    (
-        "locations",
-        lambda path: changed(path, lambda c: c["graphs"][0]["steps"][0].__setitem__(1, 77), True),
-        "77",
-    ),
-    ("executor", lambda path: changed(path, set_in_graph("executor", "toaster"), True), "no such value"),
-    ("no graphs", lambda path: changed(path, lambda c: c.update(graphs=[]), True), "another graph"),
-    ("graphs", lambda path: changed(path, lambda c: c.update(graphs=[3]), True), "damaged"),
-]
-
-
-@pytest.mark.parametrize(("spoil", "message"), [each[1:] for each in WRONG], ids=[each[0] for each in WRONG])
-def test_a_wrong_file_is_refused(
-    spoil: Callable[[Path], Any], message: str, saved: tuple[Report, Path]
-) -> None:
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_file_is_refused(name: str, saved: tuple[Report, Path]) -> None:
     _, path = saved
+    spoil, message = WRONG[name]
     spoil(path)
     model = build(Branches)
     with pytest.raises((SearchError, OptionsError), match=message):

@@ -216,6 +216,15 @@ class Weights(RuleBasedStateMachine):
         torch.autograd.graph.increment_version(model.parameters())
 
 
+def explore(machine: Callable[[], Weights], share: int) -> None:
+    """Run a machine for a share of the examples of the profile."""
+    num_examples = max(settings.default.max_examples // share, 1)  # type: ignore[union-attr]
+    limits = settings(
+        max_examples=num_examples, stateful_step_count=20, suppress_health_check=list(HealthCheck)
+    )
+    run_state_machine_as_test(machine, settings=limits)  # type: ignore[no-untyped-call]
+
+
 @pytest.mark.usefixtures("fresh_dynamo")
 @pytest.mark.parametrize(
     ("executor", "kind"),
@@ -235,14 +244,7 @@ def test_a_call_computes_with_the_weights_of_that_moment(executor: str, kind: ty
     assert report.kept == "rewritten"
     assert report.steps
     # OpenVINO takes most of a second to compile a model, and does so for every set of weights.
-    share = 60 if executor == "openvino" else 20
-    num_examples = max(settings.default.max_examples // share, 1)  # type: ignore[union-attr]
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        lambda: Weights(kind, call),
-        settings=settings(
-            max_examples=num_examples, stateful_step_count=20, suppress_health_check=list(HealthCheck)
-        ),
-    )
+    explore(lambda: Weights(kind, call), share=60 if executor == "openvino" else 20)
     assert len(backend.reports()) == 1, "one compilation has served all"
 
 
@@ -262,10 +264,4 @@ def test_optimised_modules_too(kind: type[nn.Module]) -> None:
             result: torch.Tensor = made[model](x)
         return result
 
-    num_examples = max(settings.default.max_examples // 60, 1)  # type: ignore[union-attr]
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        lambda: Weights(kind, call),
-        settings=settings(
-            max_examples=num_examples, stateful_step_count=20, suppress_health_check=list(HealthCheck)
-        ),
-    )
+    explore(lambda: Weights(kind, call), share=60)
