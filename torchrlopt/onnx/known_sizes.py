@@ -139,8 +139,7 @@ class _Known:
         if node is None or node.domain not in STANDARD_DOMAINS or shape is None or len(shape) > 1:
             return None
         if node.op_type == "Shape":
-            attributes = node.attributes
-            start, end = (attributes[key].as_int() if key in attributes else None for key in ("start", "end"))
+            start, end = (node.attributes.get_int(key) for key in ("start", "end"))
             dims = self.dims(node.inputs[0])
             return None if dims is None else dims[start:end]
         if node.op_type not in _EVALUATED:
@@ -179,7 +178,7 @@ class _Known:
     def _name_target(self, node: onnx_ir.Node) -> bool:
         """Give a reshape a constant target, or one without -1."""
         x, target = node.inputs
-        if "allowzero" in node.attributes and node.attributes["allowzero"].as_int():
+        if node.attributes.get_int("allowzero", 0):
             return False
         before, after, given = self.dims(x), self.dims(node.outputs[0]), self.elements(target)
         if before is None or target is None:

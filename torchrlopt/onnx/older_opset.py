@@ -83,10 +83,8 @@ def _set_older_form(node: onnx_ir.Node, opset: int) -> None:
         mode = node.attributes["mode"].as_string()
         node.attributes["mode"] = onnx_ir.AttrString("mode", _OLDER_MODES.get(mode, mode))
     elif node.op_type == "Split" and opset < 18 and "num_outputs" in node.attributes:
-        x, axis = node.inputs[0], node.attributes.get("axis")
-        size = (
-            x.shape[0 if axis is None else axis.as_int()] if x is not None and x.shape is not None else None
-        )
+        x, axis = node.inputs[0], node.attributes.get_int("axis", 0)
+        size = x.shape[axis] if x is not None and x.shape is not None else None
         if isinstance(size, int) and size % len(node.outputs) == 0:  # else the last one is smaller
             del node.attributes["num_outputs"]
 
@@ -143,7 +141,7 @@ def _check(node: onnx_ir.Node, opset: int, form: int) -> None:
 def _swish(node: onnx_ir.Node, parts: Expansion) -> None:
     """`x * sigmoid(alpha * x)`."""
     x = parts.operand(0)
-    alpha = _number(node, "alpha", 1.0)
+    alpha = node.attributes.get_float("alpha", 1.0)
     inner = x if alpha == 1.0 else parts.add("Mul", [x, parts.scalar(alpha, x)])
     parts.add("Mul", [x, parts.add("Sigmoid", [inner])])
 
@@ -165,8 +163,7 @@ def _gelu(node: onnx_ir.Node, parts: Expansion) -> None:
     """`x / 2 * (1 + erf(x / sqrt(2)))`, or the tanh approximation."""
     x = parts.operand(0)
     half, one = parts.scalar(0.5, x), parts.scalar(1.0, x)
-    approximate = node.attributes.get("approximate")
-    if approximate is not None and approximate.as_string() == "tanh":
+    if node.attributes.get_string("approximate") == "tanh":
         cube = parts.mul(parts.mul(parts.mul(x, x), x), parts.scalar(0.044715, x))
         inner = parts.mul(parts.add("Add", [x, cube]), parts.scalar(math.sqrt(2 / math.pi), x))
         part = parts.add("Tanh", [inner])
@@ -182,13 +179,15 @@ def _layer_normalization(node: onnx_ir.Node, parts: Expansion) -> None:
     x, scale = parts.operand(0), parts.operand(1)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     rank = parts.rank(x)
-    is_wide = x.dtype in _NARROW and int(_number(node, "stash_type", 1)) == 1
+    is_wide = x.dtype in _NARROW and node.attributes.get_int("stash_type", 1) == 1
     wide = parts.cast(x, onnx_ir.DataType.FLOAT) if is_wide else x
-    axes = parts.ints(list(range(int(_number(node, "axis", -1)) % rank, rank)))
+    axes = parts.ints(list(range(node.attributes.get_int("axis", -1) % rank, rank)))
     centred = parts.add("Sub", [wide, parts.add("ReduceMean", [wide, axes], like=wide)], like=wide)
     centred.shape = x.shape
     variance = parts.add("ReduceMean", [parts.mul(centred, centred), axes], like=wide)
-    shifted = parts.add("Add", [variance, parts.scalar(_number(node, "epsilon", 1e-5), wide)], like=wide)
+    shifted = parts.add(
+        "Add", [variance, parts.scalar(node.attributes.get_float("epsilon", 1e-5), wide)], like=wide
+    )
     normal = parts.add("Div", [centred, parts.add("Sqrt", [shifted], like=wide)], like=wide)
     narrow = parts.cast(normal, x.dtype) if is_wide and x.dtype is not None else normal
     scaled = parts.add("Mul", [narrow, scale])
@@ -199,9 +198,9 @@ def _layer_normalization(node: onnx_ir.Node, parts: Expansion) -> None:
 def _group_normalization(node: onnx_ir.Node, parts: Expansion) -> None:
     """Each group becomes one channel of an InstanceNormalization; then per-channel scale and bias."""
     x, scale, bias = (parts.operand(index) for index in range(3))
-    rank, groups = parts.rank(x), int(_number(node, "num_groups", 1))
+    rank, groups = parts.rank(x), node.attributes.get_int("num_groups", 1)
     one, zero = (parts.repeated(number, groups, x) for number in (1.0, 0.0))
-    epsilon = onnx_ir.AttrFloat32("epsilon", _number(node, "epsilon", 1e-5))
+    epsilon = onnx_ir.AttrFloat32("epsilon", node.attributes.get_float("epsilon", 1e-5))
     grouped = parts.reshape(x, [0, groups, -1])
     normal = parts.add("InstanceNormalization", [grouped, one, zero], [epsilon], like=x)
     shape = parts.add("Shape", [x], like=parts.ints([rank]))
@@ -217,12 +216,14 @@ def _rms_normalization(node: onnx_ir.Node, parts: Expansion) -> None:
     """`x / sqrt(mean(x^2) + epsilon) * scale`; the quotient in float32 if x is narrower."""
     x, scale = parts.operand(0), parts.operand(1)
     rank = parts.rank(x)
-    axis = int(_number(node, "axis", -1)) % rank
-    is_wide = x.dtype in _NARROW and int(_number(node, "stash_type", 1)) == 1
+    axis = node.attributes.get_int("axis", -1) % rank
+    is_wide = x.dtype in _NARROW and node.attributes.get_int("stash_type", 1) == 1
     wide = parts.cast(x, onnx_ir.DataType.FLOAT) if is_wide else x
     axes = parts.ints(list(range(axis, rank)))
     mean = parts.add("ReduceMean", [parts.mul(wide, wide), axes], like=wide)
-    shifted = parts.add("Add", [mean, parts.scalar(_number(node, "epsilon", 1e-5), wide)], like=wide)
+    shifted = parts.add(
+        "Add", [mean, parts.scalar(node.attributes.get_float("epsilon", 1e-5), wide)], like=wide
+    )
     normal = parts.add("Div", [wide, parts.add("Sqrt", [shifted], like=wide)], like=wide)
     narrow = parts.cast(normal, x.dtype) if is_wide and x.dtype is not None else normal
     parts.add("Mul", [narrow, scale])
@@ -234,16 +235,16 @@ def _rotary_embedding(node: onnx_ir.Node, parts: Expansion) -> None:
     if len(node.inputs) > 3 and node.inputs[3] is not None:
         positions = node.inputs[3]
         cosine, sine = (parts.add("Gather", [table, positions], like=x) for table in (cosine, sine))
-    rank, heads = parts.rank(x), int(_number(node, "num_heads", 0))
+    rank, heads = parts.rank(x), node.attributes.get_int("num_heads", 0)
     if rank == 3:
         x = _split_heads(parts, x, heads)
     width = parts.size(x, 3)
-    rotated_width = int(_number(node, "rotary_embedding_dim", 0)) or width
+    rotated_width = node.attributes.get_int("rotary_embedding_dim", 0) or width
     rotated, rest = x, None
     if rotated_width < width:
         rotated, rest = parts.split(x, [rotated_width, width - rotated_width], axis=3)
     cosine, sine = (parts.add("Unsqueeze", [table, parts.ints([1])], like=x) for table in (cosine, sine))
-    if int(_number(node, "interleaved", 0)):
+    if node.attributes.get_int("interleaved", 0):
         # [.., 2i] and [.., 2i + 1] are a pair.
         half = rotated_width // 2
         pairs = parts.reshape(rotated, [0, 0, 0, half, 2])
@@ -253,7 +254,7 @@ def _rotary_embedding(node: onnx_ir.Node, parts: Expansion) -> None:
         first, second = parts.split(rotated, [rotated_width // 2] * 2, axis=3)
     real = parts.add("Sub", [parts.mul(cosine, first), parts.mul(sine, second)], like=x)
     imaginary = parts.add("Add", [parts.mul(sine, first), parts.mul(cosine, second)], like=x)
-    if int(_number(node, "interleaved", 0)):
+    if node.attributes.get_int("interleaved", 0):
         columns = [parts.add("Unsqueeze", [part, parts.ints([4])], like=x) for part in (real, imaginary)]
         joined = parts.reshape(parts.concat(columns, 4), [0, 0, 0, rotated_width])
     else:
@@ -271,7 +272,7 @@ def _attention(node: onnx_ir.Node, parts: Expansion) -> None:
     q, k, v = (parts.operand(index) for index in range(3))
     is_flat = parts.rank(q) == 3
     if is_flat:
-        q_heads, kv_heads = (int(_number(node, name, 0)) for name in ("q_num_heads", "kv_num_heads"))
+        q_heads, kv_heads = (node.attributes.get_int(name, 0) for name in ("q_num_heads", "kv_num_heads"))
         q, k, v = (
             _split_heads(parts, x, heads)
             for x, heads in zip((q, k, v), (q_heads, kv_heads, kv_heads), strict=True)
@@ -279,15 +280,15 @@ def _attention(node: onnx_ir.Node, parts: Expansion) -> None:
     repeats = parts.size(q, 1) // parts.size(k, 1)
     if repeats > 1:
         k, v = (_repeat_heads(parts, x, repeats) for x in (k, v))
-    scale = _number(node, "scale", 0.0) or 1 / math.sqrt(parts.size(q, 3))
+    scale = node.attributes.get_float("scale", 0.0) or 1 / math.sqrt(parts.size(q, 3))
     scaled = parts.mul(q, parts.scalar(scale, q))
     scores = parts.add("MatMul", [scaled, parts.transpose(k, [0, 1, 3, 2])], like=q)
     mask = node.inputs[3] if len(node.inputs) > 3 else None
-    softcap = _number(node, "softcap", 0.0)
+    softcap = node.attributes.get_float("softcap", 0.0)
     if softcap:
         cap = parts.scalar(softcap, q)
         scores = parts.mul(parts.add("Tanh", [parts.add("Div", [scores, cap], like=q)], like=q), cap)
-    if int(_number(node, "is_causal", 0)):
+    if node.attributes.get_int("is_causal", 0):
         scores = _masked(parts, scores, _causal_mask(parts, q, k))
     if mask is not None and mask.dtype != onnx_ir.DataType.BOOL:
         scores = parts.add("Add", [scores, mask], like=q)
@@ -341,11 +342,6 @@ def _repeat_heads(parts: Expansion, x: onnx_ir.Value, times: int) -> onnx_ir.Val
     apart = parts.add("Unsqueeze", [x, parts.ints([2])], like=x)
     spread = parts.add("Expand", [apart, parts.ints([1, 1, times, 1, 1])], like=x)
     return parts.reshape(spread, [0, heads * times, -1, width])
-
-
-def _number(node: onnx_ir.Node, name: str, default: float) -> float:
-    attribute = node.attributes.get(name)
-    return default if attribute is None else float(attribute.value)
 
 
 EXPANSIONS = {

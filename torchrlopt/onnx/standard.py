@@ -61,8 +61,8 @@ def _ranks(*values: onnx_ir.Value) -> list[int | None]:
 def _activate(node: onnx_ir.Node, parts: Expansion, value: onnx_ir.Value) -> None:
     """Apply the activation that the node names to `value`."""
     attributes = node.attributes
-    name = attributes["activation"].as_string() if "activation" in attributes else ""
-    alpha, beta = (attributes[key].as_float() if key in attributes else 0.0 for key in ("alpha", "beta"))
+    name = attributes.get_string("activation", "")
+    alpha, beta = (attributes.get_float(key, 0.0) for key in ("alpha", "beta"))
     if name == "":
         return
     if name in _PLAIN:

@@ -87,19 +87,10 @@ def _cut(
     if not isinstance(start, int) or not isinstance(end, int):
         raise call.unsupported("a negative step and bounds known at run time only")
     size = emitter.static_dim(x, axis)
-    picks = list(range(size))[_bound(start, size, size - 1) : None : step] if size else []
-    last = end + size if end < 0 else end
-    last = max(last, -1) if end < 0 else min(last, size - 1)
-    picks = [index for index in picks if index > last]
+    picks = list(range(size))[max(start, -size) : end : step]  # ONNX clamps a start to the first element
     return emitter.op(
         aten.index_select.default, x, axis, emitter.constant(torch.tensor(picks, dtype=torch.int64))
     )
-
-
-def _bound(start: int, size: int, largest: int) -> int:
-    """Normalises a start and clamps it to [0, largest]."""
-    start = start + size if start < 0 else start
-    return min(max(start, 0), largest)
 
 
 @translation("select.int")

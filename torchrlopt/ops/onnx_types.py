@@ -121,14 +121,6 @@ def value_dtype(value: ir.Value) -> torch.dtype:
     return TORCH_DTYPES[value.dtype]
 
 
-def scalar_dtype(scalar: object) -> torch.dtype | None:
-    """Returns the dtype of the 0-d value that represents a Python or symbolic scalar, else None."""
-    for types, dtype in _SCALAR_DTYPES:
-        if isinstance(scalar, types):
-            return dtype
-    return None
-
-
 def set_type(value: ir.Value, dtype: torch.dtype, dims: Dims) -> None:
     """Sets the type of an ONNX value."""
     value.type = ir.TensorType(onnx_dtype(dtype))
@@ -139,8 +131,7 @@ def type_of_meta(meta: object) -> tuple[torch.dtype, Dims] | None:
     """Returns dtype and dims of an fx node's `meta["val"]`; None if it is neither a tensor nor a scalar."""
     if isinstance(meta, torch.Tensor):
         return meta.dtype, dims_of(meta)
-    dtype = scalar_dtype(meta)
-    return None if dtype is None else (dtype, ())
+    return next(((dtype, ()) for types, dtype in _SCALAR_DTYPES if isinstance(meta, types)), None)
 
 
 def broadcast(*shapes: Dims) -> Dims:

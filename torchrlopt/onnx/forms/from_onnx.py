@@ -149,11 +149,13 @@ def _is_harmless(node: onnx_ir.Node, key: str, value: Any) -> bool:
 
 def _complete(node: onnx_ir.Node, name: str, attrs: dict[str, Any], constants: Constants) -> None:
     """Operator-specific steps beyond copying: old forms, defaults that depend on the node."""
-    if name in _WINDOWED and _text(node, "auto_pad", "NOTSET") != "NOTSET":
-        attrs["pads"] = _auto_pads(node, name, _text(node, "auto_pad", "NOTSET"))
     if name in _WINDOWED:
+        mode = node.attributes.get_string("auto_pad", "NOTSET")
+        if mode != "NOTSET":
+            attrs["pads"] = _auto_pads(node, name, mode)
         _canonical_window(attrs)
-    if name.startswith("Reduce") and not attrs.get("axes") and _number(node, "noop_with_empty_axes"):
+    keeps_all = node.attributes.get_int("noop_with_empty_axes", 0)
+    if name.startswith("Reduce") and not attrs.get("axes") and keeps_all:
         raise _Opaque
     if name in ("ArgMax", "ArgMin", "Shape", "Trilu", "CumSum"):
         return
@@ -185,16 +187,6 @@ def _input(node: onnx_ir.Node, slot: int) -> onnx_ir.Value:
     if value is None:
         raise _Opaque
     return value
-
-
-def _text(node: onnx_ir.Node, key: str, default: str) -> str:
-    attribute = node.attributes.get(key)
-    return default if attribute is None else str(attribute.value)
-
-
-def _number(node: onnx_ir.Node, key: str, default: int = 0) -> int:
-    attribute = node.attributes.get(key)
-    return default if attribute is None else int(attribute.value)
 
 
 def _content(name: str, key: str, value: onnx_ir.Value, constants: Constants) -> Any:
@@ -241,20 +233,19 @@ def _auto_pads(node: onnx_ir.Node, name: str, mode: str) -> tuple[int, ...]:
     if mode == "VALID":
         return ()
     shape = _input(node, 0).shape
-    kernel = node.attributes.get("kernel_shape")
     weight = _input(node, 1).shape if name == "Conv" else None
-    sizes: Any = kernel.value if kernel is not None else (weight[2:] if weight is not None else None)
+    sizes: Any = node.attributes.get_ints("kernel_shape", None if weight is None else weight[2:])
     if name == "ConvTranspose" or shape is None or sizes is None:
         raise _Opaque
-    strides = node.attributes.get("strides")
-    dilations = node.attributes.get("dilations")
+    ones = [1] * len(shape)
+    strides, dilations = (node.attributes.get_ints(key, ones) for key in ("strides", "dilations"))
     begins: list[int] = []
     ends: list[int] = []
     for axis, size in enumerate(shape[2:]):
-        stride = strides.value[axis] if strides is not None else 1
+        stride = strides[axis]
         if not isinstance(sizes[axis], int) or not (isinstance(size, int) or stride == 1):
             raise _Opaque
-        reach = (sizes[axis] - 1) * (dilations.value[axis] if dilations is not None else 1)
+        reach = (sizes[axis] - 1) * dilations[axis]
         # A stride of 1 keeps every size, so that a free one needs the same padding.
         total = reach if stride == 1 else max((-(-size // stride) - 1) * stride + reach + 1 - size, 0)
         small, large = total // 2, total - total // 2
