@@ -125,21 +125,6 @@ def test_nothing_is_taken_apart_too(shape: tuple[int, ...]) -> None:
         torch.testing.assert_close(fast(x), layer(x))
 
 
-def test_the_operator_called_by_itself() -> None:
-    weights, x = weights_of(random_layer()), torch.randn(BATCH, LENGTH, WIDTH)
-
-    def attend(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch._native_multi_head_attention(
-            x, x, x, WIDTH, HEADS, *weights, need_weights=False, average_attn_weights=False
-        )
-
-    fast = torch.compile(attend, backend="rlopt", options={"on_error": "raise", "measure": False})
-    with torch.no_grad():
-        found, expected = fast(x), attend(x)
-    torch.testing.assert_close(found[0], expected[0])
-    assert found[1] is expected[1] is None
-
-
 def test_saved_fast_path(tmp_path: Any) -> None:
     layer, x = random_layer(), torch.randn(BATCH, LENGTH, WIDTH)
     fast = torchrlopt.optimise(layer, x, on_error="raise", measure=False)

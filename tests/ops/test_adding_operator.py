@@ -13,10 +13,9 @@ import onnx
 import onnx_ir
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-import torchrlopt
 from tests.capture.capture_calls import capture_function
 from tests.core.core_calls import evaluate
 from tests.onnx.onnx_text import model_of
@@ -98,15 +97,6 @@ OPERATORS = sorted(
 )
 
 
-class _One(nn.Module):
-    def __init__(self, call: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.call = call
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.call(x)
-
-
 def _node(name: str, dtype: str) -> onnx_ir.Node:
     """The operator with the attributes of its call, as the writer makes it."""
     attrs = {**TABLE[name]["attrs"], **CALLS[name][1]}
@@ -184,17 +174,6 @@ def _replace_identity(model: onnx_ir.Model, node: onnx_ir.Node) -> None:
     node.outputs[0].type, node.outputs[0].shape = old.outputs[0].type, old.outputs[0].shape
     model.graph.insert_before(old, node)
     old.replace_input_with(0, node.outputs[0])
-
-
-@pytest.mark.parametrize("name", OPERATORS)
-def test_a_model_of_one_operator_is_optimised(name: str) -> None:
-    call, _, x = CALLS[name]
-    torch._dynamo.reset()
-    model = _One(call).eval()
-    options = {"executor": "eager", "searcher": "greedy", "measure": False, "on_error": "raise"}
-    optimised = torchrlopt.optimise(model, x, **options)
-    assert optimised.report.kept == "rewritten"
-    torch.testing.assert_close(optimised(x), call(x), equal_nan=True)
 
 
 def test_a_proof_takes_it_for_a_function_that_nothing_is_known_of() -> None:

@@ -83,7 +83,7 @@ def _constant_text(aten: torch.fx.GraphModule, target: Any) -> str:
         return f"{type(value).__name__} {uuid.uuid4().hex}"
     # Copied: a contiguous tensor may still have the strides of an expanded one, which view(uint8) rejects.
     dense = value.detach().cpu().flatten().clone(memory_format=torch.contiguous_format)
-    raw = dense.view(torch.uint8).numpy()
+    raw: Any = dense.view(torch.uint8).numpy()
     return f"{value.dtype} {tuple(value.shape)} {value.device} {hashlib.sha256(raw).hexdigest()}"
 
 

@@ -66,7 +66,8 @@ def export(
             is_bug=False,
             todo="see what torch.export.export(model, inputs) says; dynamic_shapes are passed on to it",
         ) from error
-    written = [spec.target for spec in program.graph_signature.output_specs if _is_write(spec.kind)]
+    outputs = program.graph_signature.output_specs
+    written = [spec.target for spec in outputs if spec.kind is not OutputKind.USER_OUTPUT]
     if written:
         raise UnsupportedError(
             "the model writes to its own state or to its inputs",
@@ -95,10 +96,6 @@ def _composites() -> dict[Any, Any]:
     table = torch.export.default_decompositions().items()
     whole = torch.ops.aten.scaled_dot_product_attention.default
     return {each: parts for each, parts in table if is_composite(each) and each is not whole}
-
-
-def _is_write(kind: OutputKind) -> bool:
-    return kind is not OutputKind.USER_OUTPUT
 
 
 def reduced(program: ExportedProgram) -> tuple[torch.fx.GraphModule, tuple[int, ...]]:

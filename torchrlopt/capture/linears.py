@@ -36,12 +36,7 @@ class Linear:
 
 def find_linears(graph: torch.fx.Graph) -> dict[torch.fx.Node, Linear]:
     """Returns the hidden linears of a graph, by the view that yields their result."""
-    found: dict[torch.fx.Node, Linear] = {}
-    for node in graph.nodes:
-        linear = _match(node)
-        if linear is not None:
-            found[node] = linear
-    return found
+    return {node: linear for node in graph.nodes if (linear := _match(node)) is not None}
 
 
 def transposed_weight(product: torch.fx.Node) -> torch.fx.Node | None:
@@ -52,10 +47,9 @@ def transposed_weight(product: torch.fx.Node) -> torch.fx.Node | None:
     if not isinstance(transposed, torch.fx.Node) or transposed.target is not _aten.t.default:
         return None
     weight = transposed.args[0]
-    nodes = (bias, x, weight)
-    if not all(isinstance(node, torch.fx.Node) for node in nodes) or len(dims_of(meta_of(transposed))) != 2:
+    if not isinstance(weight, torch.fx.Node) or len(dims_of(meta_of(transposed))) != 2:
         return None
-    return weight if isinstance(weight, torch.fx.Node) else None
+    return weight if all(isinstance(node, torch.fx.Node) for node in (bias, x)) else None
 
 
 def _match(view: torch.fx.Node) -> Linear | None:

@@ -187,8 +187,8 @@ class Walker:
         node = target.node
         found = self._linears.get(node)
         if found is not None:
-            bias = None if found.bias is None else self._value(found.bias)
-            result = linear(self.builder, target, self._value(found.x), self._value(found.weight), bias)
+            added = None if found.bias is None else self._value(found.bias)
+            result = linear(self.builder, target, self._value(found.x), self._value(found.weight), added)
             self.groups[node.name] = tuple(member.name for member in found.members)
             return result
         weight = transposed_weight(node)

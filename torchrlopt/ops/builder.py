@@ -117,11 +117,7 @@ class GraphBuilder:
 
     def ints(self, values: Sequence[int]) -> ir.Value:
         """Returns a 1-d int64 constant, as used for axes, shapes and pads."""
-        key = ("ints", tuple(values))
-        found = self._shared.get(key)
-        if found is None:
-            found = self._shared[key] = self.constant(torch.tensor(list(values), dtype=torch.int64))
-        return found
+        return self.constant(torch.tensor(list(values), dtype=torch.int64))
 
     def constant(self, tensor: torch.Tensor, name: str | None = None) -> ir.Value:
         """Returns the value of a Constant node of a small real tensor, on any device.

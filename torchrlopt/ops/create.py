@@ -82,12 +82,9 @@ def _lower_constant(emitter: Emitter, call: OpCall) -> Entry:
     attributes = call.attributes
     if "value" in attributes:
         return tensor_of(attributes["value"])
-    for name, dtype in (("value_float", torch.float32), ("value_floats", torch.float32)):
-        if name in attributes:
-            return torch.tensor(attributes[name], dtype=dtype)
-    for name in ("value_int", "value_ints"):
-        if name in attributes:
-            return torch.tensor(attributes[name], dtype=torch.int64)
+    for name, value in attributes.items():
+        if name in ("value_float", "value_floats", "value_int", "value_ints"):
+            return torch.tensor(value, dtype=torch.float32 if "float" in name else torch.int64)
     raise call.unsupported("a value that is no dense numeric tensor")
 
 
