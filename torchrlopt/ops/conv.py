@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from torchrlopt.errors import LoweringError
+from torchrlopt.onnx.forms.from_onnx import same_pads
 from torchrlopt.ops.builder import GraphBuilder
 from torchrlopt.ops.elementwise import activate
 from torchrlopt.ops.emitter import Emitter, Entry, aten
@@ -40,22 +41,11 @@ class Window:
         if auto == "VALID":
             pads = [0] * (2 * rank)
         elif auto in ("SAME_UPPER", "SAME_LOWER"):
-            pads = self._same(emitter, x, auto == "SAME_UPPER")
+            sizes = [emitter.static_dim(x, 2 + index) for index in range(rank)]
+            pads = list(same_pads(sizes, self.kernel, self.strides, self.dilations, auto == "SAME_UPPER"))
         if len(pads) != 2 * rank or len(self.strides) != rank or len(self.dilations) != rank:
             raise LoweringError("window attributes have the wrong length", where=call.name)
         self.begins, self.ends = pads[:rank], pads[rank:]
-
-    def _same(self, emitter: Emitter, x: fx.Node, upper: bool) -> list[int]:
-        begins, ends = [], []
-        for index, (kernel, stride, dilation) in enumerate(
-            zip(self.kernel, self.strides, self.dilations, strict=True)
-        ):
-            size = emitter.static_dim(x, 2 + index)
-            total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
-            small, large = total // 2, total - total // 2
-            begins.append(small if upper else large)
-            ends.append(large if upper else small)
-        return begins + ends
 
     @property
     def symmetric(self) -> bool:

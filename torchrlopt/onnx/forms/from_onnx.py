@@ -6,7 +6,7 @@ determine a shape (axes, sizes, pads, bounds) are attributes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -234,24 +234,30 @@ def _auto_pads(node: onnx_ir.Node, name: str, mode: str) -> tuple[int, ...]:
         return ()
     shape = _input(node, 0).shape
     weight = _input(node, 1).shape if name == "Conv" else None
-    sizes: Any = node.attributes.get_ints("kernel_shape", None if weight is None else weight[2:])
-    if name == "ConvTranspose" or shape is None or sizes is None:
+    kernel: Any = node.attributes.get_ints("kernel_shape", None if weight is None else weight[2:])
+    if name == "ConvTranspose" or shape is None or kernel is None:
         raise _Opaque
     ones = [1] * len(shape)
     strides, dilations = (node.attributes.get_ints(key, ones) for key in ("strides", "dilations"))
-    begins: list[int] = []
-    ends: list[int] = []
+    sizes: list[int] = []
     for axis, size in enumerate(shape[2:]):
-        stride = strides[axis]
-        if not isinstance(sizes[axis], int) or not (isinstance(size, int) or stride == 1):
-            raise _Opaque
-        reach = (sizes[axis] - 1) * dilations[axis]
         # A stride of 1 keeps every size, so that a free one needs the same padding.
-        total = reach if stride == 1 else max((-(-size // stride) - 1) * stride + reach + 1 - size, 0)
-        small, large = total // 2, total - total // 2
-        begins.append(small if mode == "SAME_UPPER" else large)
-        ends.append(large if mode == "SAME_UPPER" else small)
-    return (*begins, *ends)
+        known = size if isinstance(size, int) else 1 if strides[axis] == 1 else None
+        if known is None or not isinstance(kernel[axis], int):
+            raise _Opaque
+        sizes.append(known)
+    return same_pads(sizes, kernel, strides, dilations, mode == "SAME_UPPER")
+
+
+def same_pads(
+    sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], upper: bool
+) -> tuple[int, ...]:
+    """The pads of auto_pad=SAME: all begins, then all ends; an odd one is at the end if `upper`."""
+    halves: list[tuple[int, int]] = []
+    for size, width, stride, dilation in zip(sizes, kernel, strides, dilations, strict=False):
+        total = max((-(-size // stride) - 1) * stride + (width - 1) * dilation + 1 - size, 0)
+        halves.append((total // 2, total - total // 2) if upper else (total - total // 2, total // 2))
+    return (*(begin for begin, _ in halves), *(end for _, end in halves))
 
 
 def _split_sizes(node: onnx_ir.Node, attrs: Mapping[str, Any]) -> tuple[int, ...]:
