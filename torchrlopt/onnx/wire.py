@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import heapq
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -70,7 +70,7 @@ def check_size(data: bytes, kind: Any = onnx.ModelProto) -> None:
             add(*part)
 
 
-class _Field:
+class _Field(NamedTuple):
     """What the count needs to know about a field.
 
     Attributes:
@@ -80,20 +80,10 @@ class _Field:
         packed_bytes: memory of one number in a packed field of varints; 0 for others.
     """
 
-    def __init__(self, field: Any, label: int) -> None:
-        is_text = field.type in (field.TYPE_STRING, field.TYPE_BYTES)
-        self.inner = field.message_type
-        self.is_repeated = label == FieldDescriptorProto.LABEL_REPEATED
-        self.units = _TEXT if is_text else _NUMBER if self.inner is None else _MESSAGE
-        self.packed_bytes = 0
-        if self.is_repeated and field.cpp_type in (
-            field.CPPTYPE_INT32,
-            field.CPPTYPE_UINT32,
-            field.CPPTYPE_ENUM,
-        ):
-            self.packed_bytes = 4
-        elif self.is_repeated and field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64):
-            self.packed_bytes = 8
+    inner: Any
+    is_repeated: bool
+    units: int
+    packed_bytes: int
 
 
 @functools.cache
@@ -101,8 +91,17 @@ def _fields(name: str) -> dict[int, _Field]:
     """The fields of a message type, by number."""
     kind, described = message_types()[name], DescriptorProto()
     kind.CopyToProto(described)  # labels have this name in every version of protobuf
-    labels = {field.number: field.label for field in described.field}
-    return {field.number: _Field(field, labels[field.number]) for field in kind.fields}
+    repeated = {each.number for each in described.field if each.label == FieldDescriptorProto.LABEL_REPEATED}
+    found = {}
+    for field in kind.fields:
+        is_text = field.type in (field.TYPE_STRING, field.TYPE_BYTES)
+        units = _TEXT if is_text else _NUMBER if field.message_type is None else _MESSAGE
+        widths = dict.fromkeys((field.CPPTYPE_INT32, field.CPPTYPE_UINT32, field.CPPTYPE_ENUM), 4)
+        widths |= dict.fromkeys((field.CPPTYPE_INT64, field.CPPTYPE_UINT64), 8)
+        is_repeated = field.number in repeated
+        packed_bytes = widths.get(field.cpp_type, 0) if is_repeated else 0
+        found[field.number] = _Field(field.message_type, is_repeated, units, packed_bytes)
+    return found
 
 
 @functools.cache

@@ -21,15 +21,7 @@ from torchrlopt.ops.to_onnx import Target, require, static_int, translation
 
 
 class Window:
-    """The window attributes of a convolution or pooling, with resolved pads.
-
-    Attributes:
-        kernel: kernel size per spatial dimension.
-        strides: strides.
-        dilations: dilations.
-        begins: padding before each spatial dimension.
-        ends: padding after each spatial dimension.
-    """
+    """The window of a convolution or pooling: attributes per spatial dimension, with resolved pads."""
 
     def __init__(self, emitter: Emitter, call: OpCall, x: fx.Node, kernel: Sequence[int]) -> None:
         rank = len(kernel)

@@ -64,10 +64,6 @@ class _Axis:
         return (index + 0.5) / self.scale - 0.5
 
 
-def _linear_weight(distance: float) -> float:
-    return max(1 - abs(distance), 0.0)
-
-
 def _cubic_weight(a: float) -> Callable[[float], float]:
     def weight(distance: float) -> float:
         d = abs(distance)
@@ -81,7 +77,7 @@ def _cubic_weight(a: float) -> Callable[[float], float]:
 def _matrix(axis: _Axis, call: OpCall) -> torch.Tensor:
     """Interpolation weights [target, size] of one axis."""
     cubic = call.attr("mode") == "cubic"
-    kernel = _cubic_weight(call.attr("cubic_coeff_a", -0.75)) if cubic else _linear_weight
+    kernel = _cubic_weight(call.attr("cubic_coeff_a", -0.75)) if cubic else lambda d: max(1 - abs(d), 0.0)
     radius = 2 if cubic else 1
     squeeze = min(axis.scale, 1.0) if call.attr("antialias", 0) else 1.0
     exclude = bool(call.attr("exclude_outside", 0))
@@ -109,7 +105,8 @@ def _sizes(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence[int]) -> l
         scales = _floats(given, call)
     if not scales:
         scales, sizes = None, emitter.const_ints(call.entry(3), "sizes")
-    if len(scales or sizes) != len(own) or 0 in own or not all(map(_is_factor, scales or sizes)):
+    are_factors = all(math.isfinite(number) and number > 0 for number in scales or sizes)
+    if len(scales or sizes) != len(own) or 0 in own or not are_factors:
         raise call.unsupported("scales or sizes that do not fit the axes")  # files may contain anything here
     if scales is not None:
         return [(math.floor(size * scale), scale) for size, scale in zip(own, scales, strict=True)]
@@ -119,10 +116,6 @@ def _sizes(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence[int]) -> l
         return list(zip(sizes, ratios, strict=True))
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
     return [(math.floor(ratio * size + 0.5), ratio) for size in own]
-
-
-def _is_factor(number: float) -> bool:
-    return math.isfinite(number) and number > 0
 
 
 def _floats(entry: Entry, call: OpCall) -> list[float]:

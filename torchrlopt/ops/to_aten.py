@@ -28,8 +28,6 @@ class OpCall:
     """One ONNX node, with its inputs as entries and its attributes as plain values.
 
     Attributes:
-        op_type: operator type.
-        name: name of the node.
         inputs: one entry per input slot; None for an omitted one.
         num_outputs: number of outputs, including omitted ones.
         wanted: for each output, whether anything may read it.

@@ -19,9 +19,6 @@ class OnnxForm:
     """The ONNX form of a core operator.
 
     Attributes:
-        domain: domain of the node.
-        op_type: its operator type.
-        attributes: its attributes.
         constants: content of the constant inputs, by slot.
         slots: slots of the operator's inputs, in order.
     """
