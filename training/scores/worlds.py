@@ -8,7 +8,7 @@ scores those of finished runs on their controllers' own episodes, on graphs that
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -44,51 +44,36 @@ Foretold = dict[str, dict[str, float]]  # scores by origin of the graphs
 def foretold(
     controller: LatentController, library: _C.Library, cost: _C.CostModel, config: Config, graphs: int
 ) -> Foretold:
-    """Score a world model's predictions of its controller's episodes.
+    """Score a world model's predictions of its controller's episodes on graphs that it was not trained on.
 
     Args:
         controller: with its world model.
         library: the one it was trained with.
         cost: prices.
-        config: of its training.
+        config: of its training; each graph is played from its start, `rollouts` times.
         graphs: per origin.
-    """
-    samples = {
-        "new graphs, known families": [known_graph(number).graph for number in range(graphs)],
-        "held-out families": [sample.graph for sample in held_out_graphs(graphs)],
-    }
-    return {
-        title: _held_out_scores(controller, each, library, cost, config) for title, each in samples.items()
-    }
 
-
-def _held_out_scores(
-    controller: LatentController,
-    graphs: Sequence[_C.Graph],
-    library: _C.Library,
-    cost: _C.CostModel,
-    config: Config,
-) -> dict[str, float]:
-    """`model_scores` of the controller's own episodes on graphs that it was not trained on.
-
-    Args:
-        controller: with its world model.
-        graphs: each is played from its start, `config.rollouts` times.
-        library: the one the controller was trained with.
-        cost: prices.
-        config: of the run.
+    Returns:
+        `model_scores` by origin.
     """
     controller.eval()
     from_start = dataclasses.replace(config, original_share=1.0)
-    seen = []
-    for number, graph in enumerate(graphs):
-        chooser = controller.chooser()
-        key = Key(config.seed, torch_seed(Purpose.WORLD_MODEL_TEST), number)
-        rollout = play_group(chooser, library, cost, key, from_start, graph=graph)
-        if rollout is not None:
-            seen.append(sequences(chooser, rollout))
-    generator = torch.Generator().manual_seed(torch_seed(Purpose.WORLD_MODEL_TEST, config.seed))
-    return model_scores(controller.model, join(seen), generator)
+    origins = {
+        "new graphs, known families": [known_graph(number) for number in range(graphs)],
+        "held-out families": held_out_graphs(graphs),
+    }
+    found = {}
+    for title, samples in origins.items():
+        seen = []
+        for number, sample in enumerate(samples):
+            chooser = controller.chooser()
+            key = Key(config.seed, torch_seed(Purpose.WORLD_MODEL_TEST), number)
+            rollout = play_group(chooser, library, cost, key, from_start, graph=sample.graph)
+            if rollout is not None:
+                seen.append(sequences(chooser, rollout))
+        generator = torch.Generator().manual_seed(torch_seed(Purpose.WORLD_MODEL_TEST, config.seed))
+        found[title] = model_scores(controller.model, join(seen), generator)
+    return found
 
 
 def table_of_worlds(by_row: Mapping[str, Foretold]) -> list[str]:

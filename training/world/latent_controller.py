@@ -76,15 +76,9 @@ class LatentController(nn.Module):
         self.model = MODELS[config.row](config.width + len(KEPT_GLOBALS), kinds)
         self.policy = TwoStageController(self.model.state_width, kinds)
 
-    def chooser(self, policy: LatentPolicy | None = None, rows: Tensor | None = None) -> LatentChooser:
-        """Return a chooser with which this or another policy acts on real graphs.
-
-        Args:
-            policy: the policy; None for this controller's own.
-            rows: see `Choices`.
-        """
-        chosen = self.policy if policy is None else policy
-        return LatentChooser(self.encoder, self.model, chosen, self.config.has_macros, rows)
+    def chooser(self, policy: LatentPolicy | None = None) -> LatentChooser:
+        """Return a chooser with which this or another policy acts on real graphs."""
+        return LatentChooser(self.encoder, self.model, policy or self.policy, self.config.has_macros)
 
 
 class LatentPolicy(Protocol):
@@ -106,7 +100,6 @@ class LatentChooser:
         model: the world model; its weights are not changed.
         policy: `TwoStageController`, or a uniform policy.
         has_macros: see `AgentConfig`.
-        rows: see `Choices`.
 
     Attributes:
         seen: features [B, G], legal actions and savings of the actions [B], for every step.
@@ -118,14 +111,12 @@ class LatentChooser:
         model: WorldModel,
         policy: LatentPolicy,
         has_macros: bool = False,
-        rows: Tensor | None = None,
     ) -> None:
         self.has_macros = has_macros
         self.seen: list[tuple[Tensor, Legal, Tensor]] = []
         self._encoder = encoder
         self._model = model
         self._policy = policy
-        self._rows = rows
         # `follow` replaces the sampled latent by the real one, so the seed does not matter.
         self._generator = torch.Generator().manual_seed(0)
         self._state: WorldState | None = None
@@ -155,4 +146,4 @@ class LatentChooser:
         return float(self._policy.act(state, no_noise)[1].entropy)
 
     def _choices(self, seen: Observation) -> Choices:
-        return Choices(seen, self._model.num_substitutions, self.has_macros, self._rows)
+        return Choices(seen, self._model.num_substitutions, self.has_macros)
