@@ -33,7 +33,7 @@ from training.graphs.blocks import HELD_OUT_FAMILIES, IMAGE_BLOCKS, SEQUENCE_BLO
 from training.graphs.samplers import draw_sample
 from training.networks.candidate_controller import CandidateController
 from training.real_trainer import RealTrainer
-from training.samplers import SAMPLERS, Place
+from training.samplers import Place
 from training.scores.evaluate import (
     held_out_graphs,
     plans_of,
@@ -109,20 +109,6 @@ def test_graphs_grow_with_progress() -> None:
 
     assert depth(0.0) == 1.0
     assert depth(1.0) > 1.8
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_graphs_of_samplers_depend_on_their_key_only(sampler: str) -> None:
-    def draw(group: int, update: int = 3) -> graphs.Sample:
-        # Wide graphs are what this policy is least sure of.
-        place = Place(0, update, group, 6)
-        return draw_sample(sampler, place, (1, update, group), 1.0, lambda g: len(g.text()))
-
-    assert draw(1).graph.text() == draw(1).graph.text()
-    samples = [draw(group) for group in range(6)]
-    assert len({sample.graph.text() for sample in samples}) > 4
-    if sampler == "latin_hypercube":
-        assert {sample.parameters["batch"] for sample in samples} == {1, 2, 4}
 
 
 def test_the_uncertain_graph_of_a_pool_is_taken() -> None:
