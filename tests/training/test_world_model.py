@@ -101,30 +101,6 @@ def test_every_loss_is_a_finite_scalar_and_teaches_every_parameter(kind: str) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_episode_begins_with_a_blank_memory(kind: str) -> None:
-    model, seen = make(kind), world()
-    generator = torch.Generator().manual_seed(0)
-    first = start(model, seen)
-    after, _ = model.step(first, seen.actions[:, 0], generator)
-    assert after.hidden.abs().sum() > 0
-    again = start(model, seen)
-    assert (again.hidden == 0).all()
-    assert all((each == 0).all() for each in again.memory)
-    assert torch.equal(again.z, first.z)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_episode_depends_on_no_other_in_the_batch(kind: str) -> None:
-    model, seen = make(kind), world()
-    row = torch.tensor([3])
-    actions = seen.actions[:, 0]
-    whole, told = model.step(start(model, seen), actions, torch.Generator(), 0.0)
-    alone, said = model.step(start(model, seen.select(row)), actions[row], torch.Generator(), 0.0)
-    torch.testing.assert_close(alone.hidden, whole.hidden[row])
-    torch.testing.assert_close(said.reward, told.reward[row])
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_following_real_episodes_goes_through_the_states_of_the_loss(kind: str) -> None:
     model, seen = make(kind), world()
     generator = torch.Generator()
