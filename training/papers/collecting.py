@@ -19,13 +19,15 @@ from training.samplers import SAMPLERS
 ALONE = "in_process"
 PHASES = ("collect", "broadcast", "learn")
 SMALL = 0.05  # below this share: short control runs
-# The value of a second core: the control of all tables of workers. Virtual cores share caches, memory, clock
-# and sometimes one physical core, so two independent processes do not always do twice the work.
 
 
 @kind(measures=True)
 def cores(work: Work, repetition: int, rounds: int) -> Result:
-    """Seconds of the same work in one process, and of the slower of two concurrent processes."""
+    """Seconds of the same work in one process, and of the slower of two concurrent processes.
+
+    This is the control of all tables of workers. Virtual cores share caches, memory, clock and sometimes one
+    physical core, so two independent processes do not always do twice the work.
+    """
     # Separate pools: one pool might give both pieces of work to the same process.
     with new_processes(1) as one, new_processes(1) as other:
         pools: list[ProcessPoolExecutor] = [one, other]
