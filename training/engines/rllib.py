@@ -193,8 +193,6 @@ class RllibTrainer(Trainer):
 class _Ray:
     """Ray, while a run needs it: here, or a cluster."""
 
-    broadcast_seconds = collect_seconds = 0.0
-
     def __init__(self, engine: Engine) -> None:
         self._wanted = engine.num_env_runners + engine.num_learners + 1
         self._address = engine.address
