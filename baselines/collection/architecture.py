@@ -16,6 +16,14 @@ MakeArguments = Callable[[int], Arguments]
 #: Of the small text models. Ids below this one are padding, begin and end tokens.
 VOCABULARY = 99
 FIRST_WORD = 3
+#: Settings that many configurations of `transformers` share.
+WORDS = {"vocab_size": VOCABULARY, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+LAYERS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+TEXT = WORDS | LAYERS | {"max_position_embeddings": 64}
+SEQ2SEQ = WORDS | {
+    "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "decoder_start_token_id": 1,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,26 +49,21 @@ class Architecture:
 
 
 def of_transformers(
-    family: str,
-    model: str,
-    config: str,
-    arguments: MakeArguments,
-    caches: tuple[str, ...] = (),
-    **sizes: Any,
+    family: str, model: str, arguments: MakeArguments, caches: tuple[str, ...] = (), **sizes: Any
 ) -> Architecture:
     """An architecture of the `transformers` package.
 
     Args:
         family: kind of model.
         model: name of its class.
-        config: name of its configuration class.
         arguments: as in `Architecture`.
         caches: as in `Architecture`.
         **sizes: of the configuration.
     """
 
     def make() -> nn.Module:
-        return getattr(transformers, model)(getattr(transformers, config)(**sizes))
+        made = getattr(transformers, model)
+        return made(made.config_class(**sizes))
 
     return Architecture(family, make, arguments, caches)
 

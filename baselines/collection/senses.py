@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
 import transformers
 from torch import nn
 
 from baselines.collection.architecture import (
+    LAYERS,
+    SEQ2SEQ,
+    TEXT,
     Architecture,
     Arguments,
     Table,
@@ -22,22 +24,8 @@ from baselines.collection.architecture import (
     words,
 )
 
-_LAYERS: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-}
-_WORDS: dict[str, Any] = {
-    "vocab_size": 99,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-_TEXT = _LAYERS | _WORDS
-_IMAGE = _LAYERS | {"image_size": 16, "patch_size": 8}
-_WAVES = _LAYERS | {
+_IMAGE = LAYERS | {"image_size": 16, "patch_size": 8}
+_WAVES = LAYERS | {
     "vocab_size": 20,
     "conv_dim": [16, 16, 16],
     "conv_stride": [5, 2, 2],
@@ -45,22 +33,7 @@ _WAVES = _LAYERS | {
     "num_conv_pos_embeddings": 8,
     "num_conv_pos_embedding_groups": 4,
 }
-_SPEECH = {
-    "vocab_size": 99,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 64,
-    "decoder_ffn_dim": 64,
-    "max_source_positions": 30,
-    "max_target_positions": 40,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 1,
-}
+_SPEECH = SEQ2SEQ | {"max_source_positions": 30, "max_target_positions": 40}
 _IMAGE_TOKEN = 98
 _audio = partial(of_transformers, "audio")
 _multimodal = partial(of_transformers, "multimodal")
@@ -80,7 +53,7 @@ def _illustrated(batch: int) -> Arguments:
 def _llava() -> nn.Module:
     config = transformers.LlavaConfig(
         vision_config=transformers.CLIPVisionConfig(**_IMAGE),
-        text_config=transformers.LlamaConfig(**_TEXT, num_key_value_heads=2),
+        text_config=transformers.LlamaConfig(**TEXT, num_key_value_heads=2),
         image_token_index=_IMAGE_TOKEN,
     )
     return transformers.LlavaForConditionalGeneration(config)
@@ -88,7 +61,7 @@ def _llava() -> nn.Module:
 
 def _captions() -> nn.Module:
     encoder = transformers.ViTConfig(**_IMAGE)
-    decoder = transformers.BertConfig(**_TEXT)
+    decoder = transformers.BertConfig(**TEXT)
     config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
         encoder, decoder, decoder_start_token_id=1, pad_token_id=0, eos_token_id=2
     )
@@ -96,92 +69,43 @@ def _captions() -> nn.Module:
 
 
 SOUND: Table = {
-    "wav2vec2": _audio("Wav2Vec2ForCTC", "Wav2Vec2Config", _wave, **_WAVES),
+    "wav2vec2": _audio("Wav2Vec2ForCTC", _wave, **_WAVES),
     "wav2vec2_stable": _audio(
-        "Wav2Vec2Model",
-        "Wav2Vec2Config",
-        _wave,
-        do_stable_layer_norm=True,
-        feat_extract_norm="layer",
-        **_WAVES,
+        "Wav2Vec2Model", _wave, do_stable_layer_norm=True, feat_extract_norm="layer", **_WAVES
     ),
-    "hubert": _audio("HubertModel", "HubertConfig", _wave, **_WAVES),
-    "wavlm": _audio("WavLMModel", "WavLMConfig", _wave, num_buckets=8, max_bucket_distance=20, **_WAVES),
+    "hubert": _audio("HubertModel", _wave, **_WAVES),
+    "wavlm": _audio("WavLMModel", _wave, num_buckets=8, max_bucket_distance=20, **_WAVES),
     "ast": _audio(
-        "ASTForAudioClassification",
-        "ASTConfig",
-        tensors(input_values=(32, 16)),
-        max_length=32,
-        num_mel_bins=16,
-        patch_size=8,
-        frequency_stride=8,
-        time_stride=8,
-        **_LAYERS,
+        "ASTForAudioClassification", tensors(input_values=(32, 16)), max_length=32, num_mel_bins=16,
+        patch_size=8, frequency_stride=8, time_stride=8, **LAYERS
     ),
     "whisper": _audio(
-        "WhisperForConditionalGeneration",
-        "WhisperConfig",
-        joined(tensors(input_features=(16, 60)), _decoder_words),
-        ("dynamic", "static"),
-        num_mel_bins=16,
-        begin_suppress_tokens=None,
-        **_SPEECH,
+        "WhisperForConditionalGeneration", joined(tensors(input_features=(16, 60)), _decoder_words),
+        ("dynamic", "static"), num_mel_bins=16, begin_suppress_tokens=None, **_SPEECH
     ),
     "speech_to_text": _audio(
-        "Speech2TextForConditionalGeneration",
-        "Speech2TextConfig",
-        joined(tensors(input_features=(40, 16)), _decoder_words),
-        ("dynamic",),
-        conv_channels=16,
-        input_feat_per_channel=16,
-        **_SPEECH,
+        "Speech2TextForConditionalGeneration", joined(tensors(input_features=(40, 16)), _decoder_words),
+        ("dynamic",), conv_channels=16, input_feat_per_channel=16, **_SPEECH
     ),
     "patchtst": of_transformers(
-        "time series",
-        "PatchTSTForPrediction",
-        "PatchTSTConfig",
-        tensors(past_values=(16, 2)),
-        num_input_channels=2,
-        context_length=16,
-        prediction_length=4,
-        patch_length=4,
-        patch_stride=4,
-        d_model=16,
-        ffn_dim=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        loss="mse",
+        "time series", "PatchTSTForPrediction", tensors(past_values=(16, 2)), num_input_channels=2,
+        context_length=16, prediction_length=4, patch_length=4, patch_stride=4, d_model=16, ffn_dim=32,
+        num_hidden_layers=2, num_attention_heads=4, loss="mse"
     ),
-}
+}  # fmt: skip
 
 MULTIMODAL: Table = {
     "clip": _multimodal(
-        "CLIPModel",
-        "CLIPConfig",
-        joined(text, image(16)),
-        text_config=_TEXT,
-        vision_config=_IMAGE,
-        projection_dim=16,
+        "CLIPModel", joined(text, image(16)), text_config=TEXT, vision_config=_IMAGE, projection_dim=16
     ),
-    "siglip": _multimodal(
-        "SiglipModel", "SiglipConfig", joined(text, image(16)), text_config=_TEXT, vision_config=_IMAGE
-    ),
+    "siglip": _multimodal("SiglipModel", joined(text, image(16)), text_config=TEXT, vision_config=_IMAGE),
     "blip": _multimodal(
-        "BlipModel",
-        "BlipConfig",
-        joined(text, image(16)),
-        text_config=_TEXT | {"encoder_hidden_size": 32},
-        vision_config=_IMAGE,
-        projection_dim=16,
+        "BlipModel", joined(text, image(16)), text_config=TEXT | {"encoder_hidden_size": 32},
+        vision_config=_IMAGE, projection_dim=16
     ),
     "git": _multimodal(
-        "GitForCausalLM",
-        "GitConfig",
-        joined(prompt, image(16)),
-        ("dynamic",),
-        vision_config=_IMAGE,
-        **_TEXT,
+        "GitForCausalLM", joined(prompt, image(16)), ("dynamic",), vision_config=_IMAGE, **TEXT
     ),
     "llava": Architecture("multimodal", _llava, _illustrated, ("dynamic", "static")),
     "captions": Architecture("multimodal", _captions, joined(image(16), _decoder_words), ("dynamic",)),
-}
+}  # fmt: skip

@@ -8,16 +8,9 @@ from typing import Any
 import transformers
 from torch import nn
 
-from baselines.collection.architecture import Architecture, Table, image, of_transformers
+from baselines.collection.architecture import LAYERS, Architecture, Table, image, of_transformers
 
-_PATCHES: dict[str, Any] = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "image_size": 32,
-    "patch_size": 8,
-}
+_PATCHES: dict[str, Any] = LAYERS | {"image_size": 32, "patch_size": 8}
 _STAGES: dict[str, Any] = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1]}
 _WINDOWS: dict[str, Any] = {
     "image_size": 32,
@@ -45,137 +38,71 @@ def _detr() -> nn.Module:
 
 
 TRANSFORMERS: Table = {
-    "vit": _vision("ViTForImageClassification", "ViTConfig", _small, **_PATCHES),
-    "deit": _vision("DeiTForImageClassificationWithTeacher", "DeiTConfig", _small, **_PATCHES),
-    "beit": _vision(
-        "BeitForImageClassification", "BeitConfig", _small, use_relative_position_bias=True, **_PATCHES
-    ),
-    "dinov2": _vision("Dinov2Model", "Dinov2Config", _small, **_PATCHES),
+    "vit": _vision("ViTForImageClassification", _small, **_PATCHES),
+    "deit": _vision("DeiTForImageClassificationWithTeacher", _small, **_PATCHES),
+    "beit": _vision("BeitForImageClassification", _small, use_relative_position_bias=True, **_PATCHES),
+    "dinov2": _vision("Dinov2Model", _small, **_PATCHES),
     "yolos": _vision(
-        "YolosForObjectDetection",
-        "YolosConfig",
-        _small,
-        num_detection_tokens=3,
-        **_PATCHES | {"image_size": [32, 32]},
+        "YolosForObjectDetection", _small, num_detection_tokens=3, **_PATCHES | {"image_size": [32, 32]}
     ),
-    "swin": _vision("SwinForImageClassification", "SwinConfig", _small, **_WINDOWS),
-    "swinv2": _vision("Swinv2ForImageClassification", "Swinv2Config", _small, **_WINDOWS),
+    "swin": _vision("SwinForImageClassification", _small, **_WINDOWS),
+    "swinv2": _vision("Swinv2ForImageClassification", _small, **_WINDOWS),
     "pvt": _vision(
-        "PvtForImageClassification",
-        "PvtConfig",
-        _large,
-        image_size=64,
-        num_attention_heads=[1, 2, 2, 4],
-        mlp_ratios=[2, 2, 2, 2],
-        **_STAGES,
+        "PvtForImageClassification", _large, image_size=64, num_attention_heads=[1, 2, 2, 4], mlp_ratios=[2,
+        2, 2, 2], **_STAGES
     ),
     "cvt": _vision(
-        "CvtForImageClassification",
-        "CvtConfig",
-        _large,
-        embed_dim=[8, 16, 32],
-        num_heads=[1, 2, 4],
-        depth=[1, 2, 3],
-        drop_path_rate=[0.0, 0.0, 0.0],
+        "CvtForImageClassification", _large, embed_dim=[8, 16, 32], num_heads=[1, 2, 4], depth=[1, 2, 3],
+        drop_path_rate=[0.0, 0.0, 0.0]
     ),
     "segformer": _vision(
-        "SegformerForSemanticSegmentation",
-        "SegformerConfig",
-        _large,
-        num_attention_heads=[1, 2, 2, 4],
-        decoder_hidden_size=16,
-        **_STAGES,
+        "SegformerForSemanticSegmentation", _large, num_attention_heads=[1, 2, 2, 4], decoder_hidden_size=16,
+        **_STAGES
     ),
     "levit": _vision(
-        "LevitForImageClassification",
-        "LevitConfig",
-        _large,
-        image_size=64,
-        hidden_sizes=[16, 24, 32],
-        num_attention_heads=[2, 3, 4],
-        depths=[1, 1, 1],
-        key_dim=[8, 8, 8],
+        "LevitForImageClassification", _large, image_size=64, hidden_sizes=[16, 24, 32],
+        num_attention_heads=[2, 3, 4], depths=[1, 1, 1], key_dim=[8, 8, 8]
     ),
     "mobilevit": _vision(
-        "MobileViTForImageClassification",
-        "MobileViTConfig",
-        _large,
-        image_size=64,
-        hidden_sizes=[16, 24, 32],
-        neck_hidden_sizes=[8, 8, 16, 16, 24, 32, 64],
+        "MobileViTForImageClassification", _large, image_size=64, hidden_sizes=[16, 24, 32],
+        neck_hidden_sizes=[8, 8, 16, 16, 24, 32, 64]
     ),
     "swiftformer": _vision(
-        "SwiftFormerForImageClassification",
-        "SwiftFormerConfig",
-        _large,
-        image_size=64,
-        embed_dims=[8, 16, 24, 32],
-        depths=[1, 1, 1, 1],
-        layer_scale_init_value=0.5,
+        "SwiftFormerForImageClassification", _large, image_size=64, embed_dims=[8, 16, 24, 32], depths=[1, 1,
+        1, 1], layer_scale_init_value=0.5
     ),
     "hiera": _vision(
-        "HieraForImageClassification",
-        "HieraConfig",
-        _large,
-        image_size=[64, 64],
-        embed_dim=8,
-        depths=[1, 1, 1, 1],
-        num_heads=[1, 1, 2, 4],
+        "HieraForImageClassification", _large, image_size=[64, 64], embed_dim=8, depths=[1, 1, 1, 1],
+        num_heads=[1, 1, 2, 4]
     ),
     "detr": Architecture("vision", _detr, _large),
-}
+}  # fmt: skip
 
 CONVOLUTIONS: Table = {
-    "resnet": _convolutional(
-        "ResNetForImageClassification", "ResNetConfig", _large, embedding_size=8, **_STAGES
-    ),
+    "resnet": _convolutional("ResNetForImageClassification", _large, embedding_size=8, **_STAGES),
     "regnet": _convolutional(
-        "RegNetForImageClassification", "RegNetConfig", _large, embedding_size=8, groups_width=8, **_STAGES
+        "RegNetForImageClassification", _large, embedding_size=8, groups_width=8, **_STAGES
     ),
     "convnext": _convolutional(
-        "ConvNextForImageClassification", "ConvNextConfig", _large, layer_scale_init_value=0.5, **_STAGES
+        "ConvNextForImageClassification", _large, layer_scale_init_value=0.5, **_STAGES
     ),
-    "convnextv2": _convolutional("ConvNextV2ForImageClassification", "ConvNextV2Config", _large, **_STAGES),
+    "convnextv2": _convolutional("ConvNextV2ForImageClassification", _large, **_STAGES),
     "poolformer": _convolutional(
-        "PoolFormerForImageClassification",
-        "PoolFormerConfig",
-        _large,
-        layer_scale_init_value=0.5,
-        **_STAGES,
+        "PoolFormerForImageClassification", _large, layer_scale_init_value=0.5, **_STAGES
     ),
     "focalnet": _convolutional(
-        "FocalNetForImageClassification",
-        "FocalNetConfig",
-        _large,
-        image_size=64,
-        embed_dim=8,
-        depths=[1, 1, 1, 1],
-        hidden_sizes=[16, 32, 64, 64],
+        "FocalNetForImageClassification", _large, image_size=64, embed_dim=8, depths=[1, 1, 1, 1],
+        hidden_sizes=[16, 32, 64, 64]
     ),
-    "bit": _convolutional(
-        "BitForImageClassification", "BitConfig", _large, embedding_size=16, num_groups=4, **_STAGES
-    ),
+    "bit": _convolutional("BitForImageClassification", _large, embedding_size=16, num_groups=4, **_STAGES),
     "efficientnet": _convolutional(
-        "EfficientNetForImageClassification",
-        "EfficientNetConfig",
-        _large,
-        image_size=64,
-        width_coefficient=0.25,
-        depth_coefficient=0.25,
-        hidden_dim=320,
+        "EfficientNetForImageClassification", _large, image_size=64, width_coefficient=0.25,
+        depth_coefficient=0.25, hidden_dim=320
     ),
     "mobilenet_v1": _convolutional(
-        "MobileNetV1ForImageClassification",
-        "MobileNetV1Config",
-        _large,
-        image_size=64,
-        depth_multiplier=0.25,
+        "MobileNetV1ForImageClassification", _large, image_size=64, depth_multiplier=0.25
     ),
     "mobilenet_v2": _convolutional(
-        "MobileNetV2ForImageClassification",
-        "MobileNetV2Config",
-        _large,
-        image_size=64,
-        depth_multiplier=0.25,
+        "MobileNetV2ForImageClassification", _large, image_size=64, depth_multiplier=0.25
     ),
-}
+}  # fmt: skip

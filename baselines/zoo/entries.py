@@ -53,28 +53,27 @@ def ids(vocabulary: int, length: int) -> MakeInputs:
     return lambda batch: (torch.randint(vocabulary, (batch, length)),)
 
 
-def classifier(model: str, config: str, **given: Any) -> Make:
+def classifier(model: str, **given: Any) -> Make:
     """An image classifier of `transformers`: images to logits."""
 
     def make() -> nn.Module:
-        built = getattr(transformers, model)(getattr(transformers, config)(num_labels=CLASSES, **given))
-        return PlainTensors(built, "pixel_values", ("logits",))
+        return PlainTensors(_built(model, num_labels=CLASSES, **given), "pixel_values", ("logits",))
 
     return make
 
 
 def text(
-    model: str,
-    config: str,
-    fields: str | tuple[str, ...],
-    options: dict[str, Any] | None = None,
-    **given: Any,
+    model: str, fields: str | tuple[str, ...], options: dict[str, Any] | None = None, **given: Any
 ) -> Make:
     """A text model of `transformers`: ids to fields of its result."""
     names = (fields,) if isinstance(fields, str) else fields
 
     def make() -> nn.Module:
-        built = getattr(transformers, model)(getattr(transformers, config)(**given))
-        return PlainTensors(built, "input_ids", names, **(options or {}))
+        return PlainTensors(_built(model, **given), "input_ids", names, **(options or {}))
 
     return make
+
+
+def _built(model: str, **given: Any) -> nn.Module:
+    made = getattr(transformers, model)
+    return made(made.config_class(**given))

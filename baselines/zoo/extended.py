@@ -43,11 +43,10 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
         lambda: other_convolutions.DenseNet(32, (6, 12, 24, 16), has_pool=True, classes=CLASSES),
         image(),
     ),
-    "mobilenet_v2": (classifier("MobileNetV2ForImageClassification", "MobileNetV2Config"), image()),
+    "mobilenet_v2": (classifier("MobileNetV2ForImageClassification"), image()),
     "efficientnet_b0": (
         classifier(
             "EfficientNetForImageClassification",
-            "EfficientNetConfig",
             width_coefficient=1.0,
             depth_coefficient=1.0,
             hidden_dim=1280,
@@ -59,17 +58,16 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
         image(),
     ),
     "ghostnet": (_ghostnet, image()),
-    "convnext_t": (classifier("ConvNextForImageClassification", "ConvNextConfig"), image()),
-    "swin_t": (classifier("SwinForImageClassification", "SwinConfig"), image()),
-    "regnet_y": (classifier("RegNetForImageClassification", "RegNetConfig"), image()),
+    "convnext_t": (classifier("ConvNextForImageClassification"), image()),
+    "swin_t": (classifier("SwinForImageClassification"), image()),
+    "regnet_y": (classifier("RegNetForImageClassification"), image()),
     "unet": (lambda: pyramids.UNet(32), image(128)),
     "yolo": (lambda: pyramids.Yolo(48), image(256)),
     "diffusion_unet": (lambda: diffusion.DiffusionUNet(128, 256), _noise),
-    "electra_small": (text("ElectraModel", "ElectraConfig", "last_hidden_state"), ids(30522, 128)),
+    "electra_small": (text("ElectraModel", "last_hidden_state"), ids(30522, 128)),
     "opt_125m": (
         text(
             "OPTForCausalLM",
-            "OPTConfig",
             "logits",
             NO_CACHE,
             hidden_size=768,
@@ -82,7 +80,6 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
     "bart_base": (
         text(
             "BartModel",
-            "BartConfig",
             "last_hidden_state",
             NO_CACHE,
             d_model=768,
@@ -104,7 +101,6 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
     "gemma_like": (
         text(
             "GemmaForCausalLM",
-            "GemmaConfig",
             "logits",
             NO_CACHE,
             hidden_size=768,

@@ -66,33 +66,22 @@ class _Experts(nn.Module):
 
 #: Model and inputs by name, in the order of reports.
 ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
-    "mobilenet_v1": (classifier("MobileNetV1ForImageClassification", "MobileNetV1Config"), image()),
-    "mobilevit_s": (classifier("MobileViTForImageClassification", "MobileViTConfig"), image(256)),
-    "mobilevit_v2": (classifier("MobileViTV2ForImageClassification", "MobileViTV2Config"), image(256)),
+    "mobilenet_v1": (classifier("MobileNetV1ForImageClassification"), image()),
+    "mobilevit_s": (classifier("MobileViTForImageClassification"), image(256)),
+    "mobilevit_v2": (classifier("MobileViTV2ForImageClassification"), image(256)),
     "levit_128s": (
-        classifier(
-            "LevitForImageClassification",
-            "LevitConfig",
-            depths=[2, 3, 4],
-            num_attention_heads=[4, 6, 8],
-        ),
+        classifier("LevitForImageClassification", depths=[2, 3, 4], num_attention_heads=[4, 6, 8]),
         image(),
     ),
-    "poolformer_s12": (classifier("PoolFormerForImageClassification", "PoolFormerConfig"), image()),
-    "segformer_b0": (classifier("SegformerForImageClassification", "SegformerConfig"), image(256)),
+    "poolformer_s12": (classifier("PoolFormerForImageClassification"), image()),
+    "segformer_b0": (classifier("SegformerForImageClassification"), image(256)),
     "convnextv2_atto": (
-        classifier(
-            "ConvNextV2ForImageClassification",
-            "ConvNextV2Config",
-            depths=[2, 2, 6, 2],
-            hidden_sizes=[40, 80, 160, 320],
-        ),
+        classifier("ConvNextV2ForImageClassification", depths=[2, 2, 6, 2], hidden_sizes=[40, 80, 160, 320]),
         image(),
     ),
     "regnet_x_400mf": (
         classifier(
             "RegNetForImageClassification",
-            "RegNetConfig",
             hidden_sizes=[32, 64, 160, 400],
             depths=[1, 2, 7, 12],
             groups_width=16,
@@ -100,11 +89,10 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
         ),
         image(),
     ),
-    "pvt_tiny": (classifier("PvtForImageClassification", "PvtConfig"), image()),
+    "pvt_tiny": (classifier("PvtForImageClassification"), image()),
     "efficientnet_b2": (
         classifier(
             "EfficientNetForImageClassification",
-            "EfficientNetConfig",
             width_coefficient=1.1,
             depth_coefficient=1.2,
             hidden_dim=1408,
@@ -114,23 +102,18 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
     ),
     "deit_tiny": (
         classifier(
-            "DeiTForImageClassification",
-            "DeiTConfig",
-            hidden_size=192,
-            num_attention_heads=3,
-            intermediate_size=768,
+            "DeiTForImageClassification", hidden_size=192, num_attention_heads=3, intermediate_size=768
         ),
         image(),
     ),
     "dinov2_small": (
-        classifier("Dinov2ForImageClassification", "Dinov2Config", hidden_size=384, num_attention_heads=6),
+        classifier("Dinov2ForImageClassification", hidden_size=384, num_attention_heads=6),
         image(),
     ),
-    "distilbert": (text("DistilBertModel", "DistilBertConfig", "last_hidden_state"), ids(30522, 128)),
+    "distilbert": (text("DistilBertModel", "last_hidden_state"), ids(30522, 128)),
     "albert_base": (
         text(
             "AlbertModel",
-            "AlbertConfig",
             "last_hidden_state",
             hidden_size=768,
             num_attention_heads=12,
@@ -138,12 +121,11 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
         ),
         ids(30000, 128),
     ),
-    "squeezebert": (text("SqueezeBertModel", "SqueezeBertConfig", "last_hidden_state"), ids(30522, 128)),
-    "mobilebert": (text("MobileBertModel", "MobileBertConfig", "last_hidden_state"), ids(30522, 64)),
+    "squeezebert": (text("SqueezeBertModel", "last_hidden_state"), ids(30522, 128)),
+    "mobilebert": (text("MobileBertModel", "last_hidden_state"), ids(30522, 64)),
     "bert_tiny_128": (
         text(
             "BertModel",
-            "BertConfig",
             "last_hidden_state",
             hidden_size=128,
             num_hidden_layers=4,

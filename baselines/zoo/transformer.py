@@ -35,18 +35,18 @@ class LoraLinear(nn.Module):
 
 
 #: BERT-base, 12 layers: ids [B, T] to hidden states [B, T, 768] and the pooled first one [B, 768].
-bert_base = text("BertModel", "BertConfig", ("last_hidden_state", "pooler_output"), **_WIDE)
+bert_base = text("BertModel", ("last_hidden_state", "pooler_output"), **_WIDE)
 #: GPT-2, 12 layers: ids [B, T] to the logits of all positions [B, T, 50257].
-gpt2 = text("GPT2LMHeadModel", "GPT2Config", "logits", NO_CACHE, **_WIDE)
+gpt2 = text("GPT2LMHeadModel", "logits", NO_CACHE, **_WIDE)
 #: A Llama of 4 layers, 16 heads over 4 key-value heads, gated MLP: ids [B, T] to logits [B, T, 32000].
 llama_gqa = text(
-    "LlamaForCausalLM", "LlamaConfig", "logits", NO_CACHE, hidden_size=1024, intermediate_size=2816,
+    "LlamaForCausalLM", "logits", NO_CACHE, hidden_size=1024, intermediate_size=2816,
     num_hidden_layers=4, num_attention_heads=16, num_key_value_heads=4, vocab_size=32000,
     max_position_embeddings=2048, **_WIDE,
 )  # fmt: skip
 #: ViT-S/16 (Touvron et al. 2021): images [B, 3, 224, 224] to logits [B, 1000].
 vit_s16 = classifier(
-    "ViTForImageClassification", "ViTConfig", hidden_size=384, num_hidden_layers=12, num_attention_heads=6,
+    "ViTForImageClassification", hidden_size=384, num_hidden_layers=12, num_attention_heads=6,
     intermediate_size=1536, **_WIDE,
 )  # fmt: skip
 
