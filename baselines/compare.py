@@ -118,7 +118,7 @@ def main(
         groups = missing(groups, results, csv)
     how = Settings(rounds, timeout_s=timeout, jobs=jobs, with_kernels=kernels)
     reasons = measure(groups, how, results, console)
-    for title, table in tables(results.frame, with_spread=True).items():
+    for title, table in tables(results.frame).items():
         console.print(rich(title, table))
     for line in reasons:
         console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
@@ -235,20 +235,15 @@ def geometric_mean(values: pd.Series) -> float:
     return float(known.prod() ** (1 / len(known))) if len(known) else float("nan")
 
 
-def table(frame: pd.DataFrame, with_spread: bool = False) -> pd.DataFrame:
-    """One row per model and one for the geometric means, as texts; for one batch size and type.
-
-    Args:
-        frame: rows of the long table.
-        with_spread: show the quartiles over the rounds.
-    """
+def table(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per model and one for the geometric means, as texts; for one batch size and type."""
     ratios = speed_ups(frame)
     gains = gains_of_plans(ratios)
     best = pd.DataFrame() if len(gains.columns) else over_best(frame).add_suffix(" / best peer")
     everything = pd.concat([ratios.drop(columns=BASE), best, gains], axis=1)
     eager_ms = _of_rounds(calls(frame)[[BASE]], 0.5)[BASE]
     shown = everything.map(_times)
-    if with_spread and frame["round"].nunique() > 2:
+    if frame["round"].nunique() > 2:  # quartiles over the rounds
         low, high = (speed_ups(frame, quantile) for quantile in (0.25, 0.75))
         for peer in ratios.columns.drop(BASE):
             shown[peer] += (
@@ -278,12 +273,12 @@ def _times(ratio: float) -> str:
     return "-" if pd.isna(ratio) else f"{ratio:.2f}x"
 
 
-def tables(frame: pd.DataFrame, **how: bool) -> dict[str, pd.DataFrame]:
+def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The table of each batch size and type, by title."""
     found = {}
     for (batch, dtype), own in frame.groupby(["batch", "dtype"], sort=False):
         if not of(own, metric="call", peer=BASE).empty:
-            found[f"Speed-up over {BASE}, batch {batch:.0f}, {dtype}"] = table(own, **how)
+            found[f"Speed-up over {BASE}, batch {batch:.0f}, {dtype}"] = table(own)
     return found
 
 

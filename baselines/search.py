@@ -292,14 +292,9 @@ def kinds_of(frame: pd.DataFrame) -> dict[str, Kind]:
     }
 
 
-def rival_table(frame: pd.DataFrame, limit: str | None = None) -> pd.DataFrame:
-    """The agent against every other searcher within a limit, with intervals over structures.
-
-    Args:
-        frame: rows of the long table.
-        limit: such as "0.3 s"; the wall time nearest to 0.3 s if None.
-    """
-    limit = limit or main_limit(frame)
+def rival_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """The agent against every other searcher within the main limit, with intervals over structures."""
+    limit = main_limit(frame)
     ratios, kinds = by_searcher(frame).loc[limit], kinds_of(frame)
     made = of(frame, setting=limit).groupby(["metric", "peer"], sort=False).value.mean()
     mine = ratios.loc[AGENT].to_dict()
@@ -327,9 +322,9 @@ def main_limit(frame: pd.DataFrame) -> str:
     return min(timed, key=lambda limit: abs(float(limit.removesuffix(" s")) - 0.3))
 
 
-def family_table(frame: pd.DataFrame, limit: str | None = None) -> pd.DataFrame:
+def family_table(frame: pd.DataFrame) -> pd.DataFrame:
     """The gaps in % of the graphs that have a block of each family."""
-    ratios, kinds = by_searcher(frame).loc[limit or main_limit(frame)], kinds_of(frame)
+    ratios, kinds = by_searcher(frame).loc[main_limit(frame)], kinds_of(frame)
     rows = {}
     for family in sorted({name for kind in kinds.values() for name in kind.families}):
         own = [model for model, kind in kinds.items() if family in kind.families]
@@ -338,9 +333,9 @@ def family_table(frame: pd.DataFrame, limit: str | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis("family").reset_index()
 
 
-def model_table(frame: pd.DataFrame, limit: str | None = None) -> pd.DataFrame:
+def model_table(frame: pd.DataFrame) -> pd.DataFrame:
     """The gap in % of each searcher on each model, and on how many models it is as good as the best."""
-    ratios = by_searcher(frame).loc[limit or main_limit(frame)]
+    ratios = by_searcher(frame).loc[main_limit(frame)]
     shown = (100 * (ratios - 1)).map("{:.2f}".format).T
     close = (ratios <= 1 + CLOSE).sum(axis=1)
     shown.loc[f"within {100 * CLOSE:g} %"] = [f"{count} of {ratios.shape[1]}" for count in close]

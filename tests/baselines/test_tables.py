@@ -84,7 +84,9 @@ def test_speed_ups_are_medians_of_the_rounds_ratios() -> None:
     shown = compare.table(made().frame)
     header, _, first, *_, means = markdown(shown).splitlines()
     assert header.startswith(f"| model | eager ms | onnxruntime | {OURS} | {OURS} / best peer | peak MB |")
-    assert first.startswith("| nasrnn | 8.0 | 2.00x | 4.00x | 2.00x | 300 / 300 | 1.5 / 1.5 |")
+    assert first.startswith(
+        "| nasrnn | 8.0 | 2.00x (2.00 to 2.00) | 4.00x (4.00 to 4.00) | 2.00x | 300 / 300 |"
+    )
     assert means.startswith("| **geomean** |  | **2.00x** | **4.00x** | **2.00x** |")
 
 
