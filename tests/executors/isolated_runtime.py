@@ -66,10 +66,6 @@ def hang(header: Any, arrays: Any) -> Any:
     time.sleep(1000)
 
 
-def hang_in_c(header: Any, arrays: Any) -> Any:
-    ctypes.PyDLL(None).sleep(1000)  # with Python's lock
-
-
 def fill(header: Any, arrays: Any) -> Any:
     return {"sum": int(np.ones(header["bytes"], np.uint8)[::4096].sum())}
 
@@ -86,10 +82,6 @@ def leave(header: Any, arrays: Any) -> Any:
     os._exit(0)
 
 
-def leave_with(header: Any, arrays: Any) -> Any:
-    sys.exit(3)
-
-
 def write_everywhere() -> None:
     for at in range(3, 64):
         with contextlib.suppress(OSError):
@@ -99,21 +91,6 @@ def write_everywhere() -> None:
 def half(header: Any, arrays: Any) -> Any:
     write_everywhere()
     os.abort()
-
-
-def half_and_leave(header: Any, arrays: Any) -> Any:
-    write_everywhere()
-    os._exit(0)
-
-
-def noise(header: Any, arrays: Any) -> Any:
-    for handle in (1, 2):
-        for _ in range(4096):
-            try:
-                os.write(handle, bytes(range(256)) * 16)
-            except OSError:
-                break
-    return {"done": True}
 
 
 def refuse(header: Any, arrays: Any) -> Any:

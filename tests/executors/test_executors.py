@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import onnx_ir
 import pytest
 import torch
 from torch import nn
@@ -23,7 +22,6 @@ from tests.e2e.models import RUNTIMES, lowered
 from torchrlopt import executor_table
 from torchrlopt.compile import backend
 from torchrlopt.errors import LoweringError, UnsupportedError
-from torchrlopt.executors.onnx_runtimes import openvino
 from torchrlopt.report import Report
 
 EXECUTORS = ["inductor", "onnxruntime", "openvino"]
@@ -211,15 +209,6 @@ def test_onnxruntime_leaves_padded_kernels_alone() -> None:
     check(optimised(model, x, executor="onnxruntime", searcher="none"), model, x)
 
 
-def test_onnxruntime_refuses_what_onnx_has_not(tmp_path: Path) -> None:
-    class Odd(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.special.bessel_j0(x) + 1
-
-    with pytest.raises(LoweringError, match="bessel_j0"):
-        optimised(Odd().eval(), torch.randn(4, 4), executor="onnxruntime")
-
-
 class Apply(nn.Module):
     """Any function as a module."""
 
@@ -291,19 +280,6 @@ def test_openvino_computes_in_float32_what_is_float32(executor: str) -> None:
     t = torch.tensor([981.0, 761.0, 501.0, 333.0])  # bfloat16 has 980 and 760
     with torch.no_grad():
         torch.testing.assert_close(ours(x, t), model(x, t), rtol=2e-2, atol=2e-2)
-
-
-def test_openvino_computes_in_the_only_type_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hint(text: str) -> str:
-        return openvino._precision(onnx_ir.from_onnx_text(f'<ir_version: 10, opset_import: ["": 22]> {text}'))
-
-    monkeypatch.setattr(openvino, "lacks_kernels", lambda: False)
-    for dtype, expected in (("bfloat16", "bf16"), ("float16", "f16"), ("float", "f32")):
-        head = f"g ({dtype}[N] x, {dtype}[N] w) => ({dtype}[N] y)"
-        assert hint(f"{head} <{dtype}[N] s> {{ s = Add (x, w) y = Mul (s, w) }}") == expected
-        wide = "<float[N] s, float[N] z> { s = Cast <to = 1> (x) z = Cos (s) y = CastLike (z, w) }"
-        assert hint(f"{head} {wide}") == "f32"
-    assert hint("g (bfloat16[N] x, float[N] w) => (bfloat16[N] y) { y = Neg (x) }") == "f32"
 
 
 SIGNAL = """

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.e2e.models import RUNTIMES, compiled, last_report
 from torchrlopt.executors.onnx_runtimes.plain_numbers import are_plain
@@ -29,10 +28,10 @@ NAN, INF = math.nan, math.inf
         ([-INF, -INF], False),
         ([0.0, INF], False),
         ([0.0, -INF, NAN], False),
-        ([3e38, 3e38, 3e38], True),  # the sum overflows, and they are finite
+        ([6e4, 6e4, 6e4], True),  # in float16 the sum overflows, and they are finite
     ],
 )
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 def test_what_is_plain(values: list[float], expected: bool, dtype: torch.dtype) -> None:
     assert are_plain([torch.ones(2), torch.tensor(values, dtype=dtype)]) is expected
 
@@ -52,27 +51,6 @@ def test_every_element_is_seen(count: int) -> None:
             assert not are_plain([torch.nn.Parameter(x)])
             assert not are_plain([x.flip(0).flip(0)[None].expand(2, -1)])
             x[at] = kept
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-def test_no_operator_of_pytorch_computes(dtype: torch.dtype) -> None:
-    """Its threads would spin while the runtime computes: resnet18 in bfloat16 took twice as long."""
-
-    class Seen(TorchDispatchMode):
-        names: ClassVar[set[str]] = set()
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            self.names.add(str(func))
-            return func(*args, **(kwargs or {}))
-
-    x = torch.randn(3, 100, 100).to(dtype).transpose(0, 1)
-    with Seen():
-        assert are_plain([x])
-    assert Seen.names <= {"aten.detach.default", "aten.view.dtype", "aten.lift_fresh.default"}
-    largest = torch.finfo(dtype).max
-    assert are_plain([torch.tensor([largest, -largest, 0.0, torch.finfo(dtype).tiny], dtype=dtype)])
-    for value in (NAN, INF, -INF):
-        assert not are_plain([torch.tensor([1.0, value, largest], dtype=dtype)])
 
 
 def test_integers_are_plain() -> None:

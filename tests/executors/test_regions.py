@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import onnx
 import onnx_ir
 import pytest
 import torch
-from onnx.reference import ReferenceEvaluator
 from torch import fx
 
 from torchrlopt.errors import LoweringError
@@ -129,52 +125,6 @@ def test_openvino_says_which_operators_it_has() -> None:
     assert {node.name for node in found} == {"det"}
     assert "OpenVINO has no such operator" in found[root]
     assert "Det" in found[root]
-
-
-WIDE = np.array([2**31 + 5, 2**33 + 7, 3, -(2**35) - 1])
-SMALL = np.array([1, 7, 3, 4])
-PRECISE = np.array([1 / 3, 1e-9, 2.0, 1e300])
-WRONG: dict[str, tuple[list[np.ndarray[Any, Any]], dict[str, Any]]] = {
-    "Abs": ([WIDE], {}),
-    "Add": ([WIDE, SMALL], {}),
-    "Clip": ([WIDE], {}),
-    "Concat": ([WIDE, SMALL], {"axis": 0}),
-    "CumSum": ([WIDE, np.array(0)], {}),
-    "Equal": ([WIDE, SMALL + 2**32], {}),
-    "Greater": ([WIDE, SMALL], {}),
-    "Identity": ([WIDE], {}),
-    "Gather": ([WIDE, SMALL[:1]], {}),
-    "Max": ([WIDE, SMALL], {}),
-    "Mul": ([WIDE, SMALL], {}),
-    "Where": ([SMALL > 3, WIDE, SMALL], {}),
-    "Sub": ([PRECISE, PRECISE * 2], {}),
-    "Sqrt": ([PRECISE], {}),
-}
-
-
-@pytest.mark.parametrize("op", WRONG)
-def test_what_openvino_is_not_given_it_computes_wrong(op: str) -> None:
-    """It says that it takes these; where a later one computes them right, they need not be left out."""
-    openvino = pytest.importorskip("openvino")
-    arrays, attributes = WRONG[op]
-    names = [f"x{at}" for at in range(len(arrays))]
-    types = [onnx.helper.np_dtype_to_tensor_dtype(each.dtype) for each in arrays]
-    node = onnx.helper.make_node(op, names, ["y"], name="asked", **attributes)
-    inputs = [
-        onnx.helper.make_tensor_value_info(*each)
-        for each in zip(names, types, [each.shape for each in arrays], strict=True)
-    ]
-    result = onnx.TensorProto.BOOL if op in ("Equal", "Greater") else types[-2 if op == "Gather" else -1]
-    graph = onnx.helper.make_graph(
-        [node], "g", inputs, [onnx.helper.make_tensor_value_info("y", result, SMALL.shape)]
-    )
-    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 22)], ir_version=10)
-    expected = ReferenceEvaluator(proto).run(None, dict(zip(names, arrays, strict=True)))[0]
-    core = openvino.Core()
-    network = core.read_model(proto.SerializeToString())
-    assert {each.get_friendly_name() for each in network.get_ops()} <= core.query_model(network, "CPU").keys()
-    assert not np.array_equal(core.compile_model(network, "CPU")(arrays)[0], expected)
-    assert OPENVINO._runtime.refusals(onnx_ir.from_proto(proto), (), is_stored=True)
 
 
 def test_tensorrt_is_given_no_doubles_at_the_borders() -> None:
