@@ -26,13 +26,9 @@ from baselines.collection.architecture import (
 
 _IMAGE = LAYERS | {"image_size": 16, "patch_size": 8}
 _WAVES = LAYERS | {
-    "vocab_size": 20,
-    "conv_dim": [16, 16, 16],
-    "conv_stride": [5, 2, 2],
-    "conv_kernel": [10, 3, 3],
-    "num_conv_pos_embeddings": 8,
-    "num_conv_pos_embedding_groups": 4,
-}
+    "vocab_size": 20, "conv_dim": [16, 16, 16], "conv_stride": [5, 2, 2], "conv_kernel": [10, 3, 3],
+    "num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 4,
+}  # fmt: skip
 _SPEECH = SEQ2SEQ | {"max_source_positions": 30, "max_target_positions": 40}
 _IMAGE_TOKEN = 98
 _audio = partial(of_transformers, "audio")

@@ -21,13 +21,8 @@ _GPT = WORDS | {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 _SEQ2SEQ = SEQ2SEQ | {"max_position_embeddings": 64, "forced_eos_token_id": None}
 _DISENTANGLED = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 _T5 = WORDS | {
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 64,
-    "num_layers": 2,
-    "num_heads": 4,
-    "decoder_start_token_id": 0,
-}
+    "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0,
+}  # fmt: skip
 
 _encoder = partial(of_transformers, "encoder")
 _decoder = partial(of_transformers, "decoder")

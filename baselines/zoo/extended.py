@@ -40,22 +40,15 @@ def _noise(batch: int) -> tuple[Tensor, ...]:
 #: Model and inputs by name, in the order of reports.
 ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
     "densenet121": (
-        lambda: other_convolutions.DenseNet(32, (6, 12, 24, 16), has_pool=True, classes=CLASSES),
-        image(),
+        lambda: other_convolutions.DenseNet(32, (6, 12, 24, 16), has_pool=True, classes=CLASSES), image()
     ),
     "mobilenet_v2": (classifier("MobileNetV2ForImageClassification"), image()),
     "efficientnet_b0": (
-        classifier(
-            "EfficientNetForImageClassification",
-            width_coefficient=1.0,
-            depth_coefficient=1.0,
-            hidden_dim=1280,
-        ),
-        image(),
+        classifier("EfficientNetForImageClassification", width_coefficient=1.0, depth_coefficient=1.0,
+            hidden_dim=1280), image()
     ),
     "shufflenet_v2": (
-        lambda: light.ShuffleNet(24, ((116, 4), (232, 8), (464, 4)), last=1024, classes=CLASSES),
-        image(),
+        lambda: light.ShuffleNet(24, ((116, 4), (232, 8), (464, 4)), last=1024, classes=CLASSES), image()
     ),
     "ghostnet": (_ghostnet, image()),
     "convnext_t": (classifier("ConvNextForImageClassification"), image()),
@@ -66,53 +59,23 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
     "diffusion_unet": (lambda: diffusion.DiffusionUNet(128, 256), _noise),
     "electra_small": (text("ElectraModel", "last_hidden_state"), ids(30522, 128)),
     "opt_125m": (
-        text(
-            "OPTForCausalLM",
-            "logits",
-            NO_CACHE,
-            hidden_size=768,
-            ffn_dim=3072,
-            num_hidden_layers=12,
-            num_attention_heads=12,
-        ),
-        ids(50000, 64),
+        text("OPTForCausalLM", "logits", NO_CACHE, hidden_size=768, ffn_dim=3072, num_hidden_layers=12,
+            num_attention_heads=12), ids(50000, 64)
     ),
     "bart_base": (
-        text(
-            "BartModel",
-            "last_hidden_state",
-            NO_CACHE,
-            d_model=768,
-            encoder_layers=6,
-            decoder_layers=6,
-            encoder_ffn_dim=3072,
-            decoder_ffn_dim=3072,
-            encoder_attention_heads=12,
-            decoder_attention_heads=12,
-        ),
-        ids(50000, 64),
+        text("BartModel", "last_hidden_state", NO_CACHE, d_model=768, encoder_layers=6, decoder_layers=6,
+            encoder_ffn_dim=3072, decoder_ffn_dim=3072, encoder_attention_heads=12,
+            decoder_attention_heads=12), ids(50000, 64)
     ),
     "clip_vision_b32": (
-        lambda: PlainTensors(
-            transformers.CLIPVisionModel(transformers.CLIPVisionConfig()), "pixel_values", ("pooler_output",)
-        ),
-        image(),
+        lambda: PlainTensors(transformers.CLIPVisionModel(transformers.CLIPVisionConfig()), "pixel_values",
+            ("pooler_output",)), image()
     ),
     "gemma_like": (
-        text(
-            "GemmaForCausalLM",
-            "logits",
-            NO_CACHE,
-            hidden_size=768,
-            intermediate_size=3072,
-            num_hidden_layers=6,
-            num_attention_heads=8,
-            num_key_value_heads=1,
-            head_dim=96,
-            vocab_size=32000,
-        ),
-        ids(32000, 64),
+        text("GemmaForCausalLM", "logits", NO_CACHE, hidden_size=768, intermediate_size=3072,
+            num_hidden_layers=6, num_attention_heads=8, num_key_value_heads=1, head_dim=96, vocab_size=32000),
+        ids(32000, 64)
     ),
-}
+}  # fmt: skip
 
 NAMES: tuple[str, ...] = tuple(ENTRIES)

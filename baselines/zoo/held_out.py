@@ -70,76 +70,47 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
     "mobilevit_s": (classifier("MobileViTForImageClassification"), image(256)),
     "mobilevit_v2": (classifier("MobileViTV2ForImageClassification"), image(256)),
     "levit_128s": (
-        classifier("LevitForImageClassification", depths=[2, 3, 4], num_attention_heads=[4, 6, 8]),
-        image(),
+        classifier("LevitForImageClassification", depths=[2, 3, 4], num_attention_heads=[4, 6, 8]), image()
     ),
     "poolformer_s12": (classifier("PoolFormerForImageClassification"), image()),
     "segformer_b0": (classifier("SegformerForImageClassification"), image(256)),
     "convnextv2_atto": (
         classifier("ConvNextV2ForImageClassification", depths=[2, 2, 6, 2], hidden_sizes=[40, 80, 160, 320]),
-        image(),
+        image()
     ),
     "regnet_x_400mf": (
-        classifier(
-            "RegNetForImageClassification",
-            hidden_sizes=[32, 64, 160, 400],
-            depths=[1, 2, 7, 12],
-            groups_width=16,
-            layer_type="x",
-        ),
-        image(),
+        classifier("RegNetForImageClassification", hidden_sizes=[32, 64, 160, 400], depths=[1, 2, 7, 12],
+            groups_width=16, layer_type="x"), image()
     ),
     "pvt_tiny": (classifier("PvtForImageClassification"), image()),
     "efficientnet_b2": (
-        classifier(
-            "EfficientNetForImageClassification",
-            width_coefficient=1.1,
-            depth_coefficient=1.2,
-            hidden_dim=1408,
-            image_size=260,
-        ),
-        image(260),
+        classifier("EfficientNetForImageClassification", width_coefficient=1.1, depth_coefficient=1.2,
+            hidden_dim=1408, image_size=260), image(260)
     ),
     "deit_tiny": (
-        classifier(
-            "DeiTForImageClassification", hidden_size=192, num_attention_heads=3, intermediate_size=768
-        ),
-        image(),
+        classifier("DeiTForImageClassification", hidden_size=192, num_attention_heads=3,
+            intermediate_size=768), image()
     ),
     "dinov2_small": (
-        classifier("Dinov2ForImageClassification", hidden_size=384, num_attention_heads=6),
-        image(),
+        classifier("Dinov2ForImageClassification", hidden_size=384, num_attention_heads=6), image()
     ),
     "distilbert": (text("DistilBertModel", "last_hidden_state"), ids(30522, 128)),
     "albert_base": (
-        text(
-            "AlbertModel",
-            "last_hidden_state",
-            hidden_size=768,
-            num_attention_heads=12,
-            intermediate_size=3072,
-        ),
-        ids(30000, 128),
+        text("AlbertModel", "last_hidden_state", hidden_size=768, num_attention_heads=12,
+            intermediate_size=3072), ids(30000, 128)
     ),
     "squeezebert": (text("SqueezeBertModel", "last_hidden_state"), ids(30522, 128)),
     "mobilebert": (text("MobileBertModel", "last_hidden_state"), ids(30522, 64)),
     "bert_tiny_128": (
-        text(
-            "BertModel",
-            "last_hidden_state",
-            hidden_size=128,
-            num_hidden_layers=4,
-            num_attention_heads=2,
-            intermediate_size=512,
-        ),
-        ids(30522, 128),
+        text("BertModel", "last_hidden_state", hidden_size=128, num_hidden_layers=4, num_attention_heads=2,
+            intermediate_size=512), ids(30522, 128)
     ),
     "resnet56": (_resnet56, image(32)),
     "temporal_convs": (
-        lambda: nn.Sequential(*[_Dilated(32, 2 ** (place % 8)) for place in range(40)]),
-        lambda batch: (torch.randn(batch, 32, 256),),
+        lambda: nn.Sequential(*[_Dilated(32, 2 ** (place % 8)) for place in range(40)]), lambda batch:
+        (torch.randn(batch, 32, 256),)
     ),
     "gated_experts": (lambda: _Experts(128), lambda batch: (torch.randn(4 * batch, 128),)),
-}
+}  # fmt: skip
 
 NAMES: tuple[str, ...] = tuple(ENTRIES)
