@@ -12,7 +12,6 @@ import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-import numpy as np
 import onnx_ir
 
 from torchrlopt.executors.onnx_runtimes import stable_forms
@@ -163,43 +162,25 @@ def _is_nearest(node: onnx_ir.Node) -> bool:
 
 
 def _has_ties(node: onnx_ir.Node) -> bool:
-    """Whether it picks the nearest element and the rounding of a quotient decides which that is."""
+    """Whether it picks the nearest element, and the rounding of a quotient may decide which that is."""
     x, result = node.inputs[0], node.outputs[0]
-    attributes = {name: each.value for name, each in node.attributes.items()}
-    if attributes.get("mode", "nearest") != "nearest":
+    mode = node.attributes.get("mode")
+    if mode is not None and mode.as_string() != "nearest":
         return False
-    if x is None or x.shape is None:
-        return True
     constant = _constant(node, 2)
     factors = None if constant is None else constant.numpy().astype(float).tolist()
-    if factors is None and result.shape is not None:
+    if factors is None and x is not None and x.shape is not None and result.shape is not None:
         pairs = list(zip(x.shape, result.shape, strict=True))
         if all(isinstance(size, int) and isinstance(wanted, int) for size, wanted in pairs):
             factors = [int(wanted) / int(size) for size, wanted in pairs]  # type: ignore[arg-type]
-    if factors is None or len(factors) != len(x.shape):
-        return True
-    is_centred = attributes.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
-    return any(_ties(*each, is_centred) for each in zip(factors, x.shape, strict=True))
+    # A whole factor, or one over a whole number, makes all quotients exact.
+    return not factors or not all(each.is_integer() or (1 / each).is_integer() for each in factors)
 
 
 def _constant(node: onnx_ir.Node, slot: int) -> onnx_ir.TensorProtocol | None:
     """The value of an operand, if it is a constant."""
     value = node.inputs[slot] if len(node.inputs) > slot else None
     return None if value is None else onnx_ir.convenience.get_const_tensor(value)
-
-
-def _ties(factor: float, size: int | onnx_ir.SymbolicDim, is_centred: bool) -> bool:
-    if factor.is_integer() or (1 / factor).is_integer():
-        return False  # all quotients are exact
-    if not isinstance(size, int):
-        return True
-    half = np.float32(0.5 if is_centred else 0.0)
-    places = np.arange(int(size * factor), dtype=np.float32) + half
-    ways = [places / np.float32(factor), places / np.float32(factor) - half + half]
-    # The factor itself was rounded to float32: 2.3 becomes slightly less.
-    for exact in (factor, factor * (1 - 2.0**-24), factor * (1 + 2.0**-24)):
-        ways += [places * np.float32(1 / exact), places.astype(np.float64) / factor]
-    return any((np.floor(way) != np.floor(ways[0])).any() for way in ways)
 
 
 @dataclasses.dataclass(frozen=True)
