@@ -21,14 +21,7 @@ NO_CACHE = {"use_cache": False}
 
 
 class PlainTensors(nn.Module):
-    """Calls a `transformers` model with one input and returns the named fields of its result.
-
-    Args:
-        model: The model.
-        argument: Name of the argument for the input.
-        fields: Names of the results, in order.
-        **options: Passed in every call.
-    """
+    """Calls a `transformers` model with one input and returns the named fields of its result."""
 
     def __init__(self, model: nn.Module, argument: str, fields: tuple[str, ...], **options: Any) -> None:
         super().__init__()

@@ -10,11 +10,7 @@ from torch import Tensor, nn
 
 
 class TwoLayers(nn.Module):
-    """Two convolutions with an activation between them.
-
-    Args:
-        make: creates a convolution from its numbers of channels.
-    """
+    """Two convolutions with an activation between them."""
 
     def __init__(self, make: Callable[[int, int], nn.Module]) -> None:
         super().__init__()

@@ -38,10 +38,6 @@ class LinearAttention(nn.Module):
 
     Katharopoulos et al. (2020), with a constant in place of their row normaliser. Q (K^T V) is the same, in
     linear time.
-
-    Args:
-        width: Size of a token.
-        num_heads: Number of heads.
     """
 
     def __init__(self, width: int, num_heads: int) -> None:
@@ -65,12 +61,7 @@ class LinearAttention(nn.Module):
 
 
 class Head(nn.Module):
-    """One attention head with its own three linear layers.
-
-    Args:
-        width: Size of a token.
-        head_width: Size of query, key and value.
-    """
+    """One attention head with its own three linear layers."""
 
     def __init__(self, width: int, head_width: int) -> None:
         super().__init__()
@@ -85,12 +76,7 @@ class Head(nn.Module):
 
 
 class HeadsInLoop(nn.Module):
-    """Multi-head attention as tutorials write it: a list of heads, concatenated and projected.
-
-    Args:
-        width: Size of a token.
-        num_heads: Number of heads.
-    """
+    """Multi-head attention as tutorials write it: a list of heads, concatenated and projected."""
 
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
@@ -102,13 +88,7 @@ class HeadsInLoop(nn.Module):
 
 
 class ExpertsInLoop(nn.Module):
-    """A mixture of experts with dense (soft) gating: each expert sees each token, in a Python loop.
-
-    Args:
-        width: Size of a token.
-        hidden: Size inside an expert.
-        num_experts: Number of experts.
-    """
+    """A mixture of experts with dense (soft) gating: each expert sees each token, in a Python loop."""
 
     def __init__(self, width: int, hidden: int, num_experts: int) -> None:
         super().__init__()
@@ -124,14 +104,7 @@ class ExpertsInLoop(nn.Module):
 
 
 class MixtureBlocks(nn.Module):
-    """Residual blocks of LayerNorm and dense mixture, on tokens [B, T, width].
-
-    Args:
-        width: Size of a token.
-        hidden: Size inside an expert.
-        num_experts: Experts of a block.
-        num_blocks: Number of blocks.
-    """
+    """Residual blocks of LayerNorm and dense mixture, on tokens [B, T, width]."""
 
     def __init__(self, width: int, hidden: int, num_experts: int, num_blocks: int) -> None:
         super().__init__()
@@ -145,12 +118,7 @@ class MixtureBlocks(nn.Module):
 
 
 class EnsembleMlp(nn.Module):
-    """A deep ensemble (Lakshminarayanan et al. 2017): mean and variance of its members' predictions.
-
-    Args:
-        num_members: Number of networks.
-        widths: Sizes from the input to the output of each.
-    """
+    """A deep ensemble (Lakshminarayanan et al. 2017): mean and variance of its members' predictions."""
 
     def __init__(self, num_members: int, widths: tuple[int, ...]) -> None:
         super().__init__()

@@ -9,11 +9,7 @@ from torch import Tensor, nn
 
 
 class NasCell(nn.Module):
-    """One step of the recurrent cell found by Zoph and Le (2017): eight gates, a tree of pairs above them.
-
-    Args:
-        width: Size of input and of state.
-    """
+    """One step of the recurrent cell found by Zoph and Le (2017): eight gates, a tree of pairs above them."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -32,11 +28,7 @@ class NasCell(nn.Module):
 
 
 class NasRnn(nn.Module):
-    """The cell unrolled over a sequence [T, B, width]: states of all steps [T, B, width].
-
-    Args:
-        width: Size of input and of state.
-    """
+    """The cell unrolled over a sequence [T, B, width]: states of all steps [T, B, width]."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -53,12 +45,7 @@ class NasRnn(nn.Module):
 
 
 class ToyAttention(nn.Module):
-    """TASO's "attention": no softmax, scale or bias; its last product reads the layer's input.
-
-    Args:
-        width: Size of a token.
-        num_heads: Number of heads.
-    """
+    """TASO's "attention": no softmax, scale or bias; its last product reads the layer's input."""
 
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()

@@ -13,13 +13,7 @@ _WIDE = {"initializer_range": 0.04}
 
 
 class LoraLinear(nn.Module):
-    """A linear layer and its unmerged low-rank adapter: base(x) + up(down(x)) * scale (Hu et al. 2021).
-
-    Args:
-        base: The layer that is adapted.
-        rank: Width of the adapter.
-        scale: Factor of the adapter, alpha / rank.
-    """
+    """A linear layer and its unmerged low-rank adapter: base(x) + up(down(x)) * scale (Hu et al. 2021)."""
 
     def __init__(self, base: nn.Linear, rank: int, scale: float) -> None:
         super().__init__()
