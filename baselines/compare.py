@@ -73,9 +73,6 @@ def main(
     jobs: Annotated[
         int, typer.Option(min=1, help="Peers that compile at the same time; calls are timed alone always.")
     ] = 1,
-    kernels: Annotated[
-        bool, typer.Option("--kernels", help="Profile the kernels of calls on CUDA, too.")
-    ] = False,
 ) -> None:
     """Time torchrlopt and its peers on the suite, each model and peer in a separate process.
 
@@ -116,7 +113,7 @@ def main(
     results = Results("compare", csv, **({"machine": torch.cuda.get_device_name()} if is_on_cuda else {}))
     if resume:
         groups = missing(groups, results, csv)
-    how = Settings(rounds, timeout_s=timeout, jobs=jobs, with_kernels=kernels)
+    how = Settings(rounds, timeout_s=timeout, jobs=jobs)
     reasons = measure(groups, how, results, console)
     for title, table in tables(results.frame).items():
         console.print(rich(title, table))
@@ -181,13 +178,6 @@ def note(results: Results, row: Row) -> None:
     for metric, value in (("error", row.max_error), ("rms error", row.rms_error)):
         if value is not None:
             add(metric, value, "")
-    for name, launches, us, busy_us in row.kernels:
-        for metric, value, unit in (
-            ("launches", launches, ""),
-            ("kernel", us, "us"),
-            ("busy", busy_us, "us"),
-        ):
-            add(metric, value, unit, setting=name)
 
 
 # ---- tables
