@@ -21,7 +21,7 @@ from baselines.peers.measured import Row, Settings, measure_models
 from baselines.peers.registry import installed_peers
 from baselines.shared import terminal
 from baselines.shared.arguments import CsvFile, Resume, Rounds, choose, numbers, one, searchers
-from baselines.shared.tables import Results, in_order, of, read, rich
+from baselines.shared.tables import Results, in_order, of, rich
 from torchrlopt import executor_table
 from torchrlopt.options import Weights
 
@@ -110,9 +110,9 @@ def main(
     ]  # fmt: skip
     console = terminal.console()
     terminal.announce(console, torch.cuda.get_device_name() if is_on_cuda else f"{threads} threads")
-    results = Results("compare", csv, **({"machine": torch.cuda.get_device_name()} if is_on_cuda else {}))
-    if resume:
-        groups = missing(groups, results, csv)
+    of_device = {"machine": torch.cuda.get_device_name()} if is_on_cuda else {}
+    results = Results("compare", csv, resume, **of_device)
+    groups = missing(groups, results)
     how = Settings(rounds, timeout_s=timeout, jobs=jobs)
     reasons = measure(groups, how, results, console)
     for title, table in tables(results.frame).items():
@@ -123,12 +123,9 @@ def main(
         raise typer.Exit(1)
 
 
-def missing(groups: Sequence[list[Case]], results: Results, csv: Path | None) -> list[list[Case]]:
-    """The groups that a CSV file lacks; what it has is added to the results."""
-    if csv is None or not csv.is_file():
-        return list(groups)
-    done = read(csv)
-    results.keep(done)
+def missing(groups: Sequence[list[Case]], results: Results) -> list[list[Case]]:
+    """The groups that the results lack."""
+    done = results.frame
     there = set(zip(done.model, done.batch, done.dtype, strict=True))
     return [cases for cases in groups if (cases[0].model, cases[0].batch, cases[0].dtype) not in there]
 

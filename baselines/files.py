@@ -18,7 +18,7 @@ from baselines.model_files.tools import ORIGINAL, OURS, TOOLS, installed
 from baselines.shared import terminal
 from baselines.shared.arguments import CsvFile, Resume, choose
 from baselines.shared.rounds import Contestant, alternated, started
-from baselines.shared.tables import Results, of, read, rich
+from baselines.shared.tables import Results, of, rich
 from torchrlopt.executors.onnx_runtimes.file_calls import RUNTIMES
 
 _NOISE = 0.02  # of the least of many calls on an idle machine, see docs/measuring.md
@@ -58,12 +58,8 @@ def main(
     chosen = choose(tools, list(TOOLS), "tool", installed())
     where = choose(runtimes, list(RUNTIMES), "runtime")
     terminal.announce(console, "1 thread")
-    results = Results("files", csv, batch=1, threads=1)
-    done: set[str] = set()
-    if resume and csv is not None and csv.is_file():
-        kept = read(csv)
-        results.keep(kept)
-        done = set(kept.model)
+    results = Results("files", csv, resume, batch=1, threads=1)
+    done = set(results.frame.model)
     with tempfile.TemporaryDirectory() as scratch, terminal.progress(console) as progress:
         own = folder or Path(scratch) / "files"
         own.mkdir(exist_ok=True)

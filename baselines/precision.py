@@ -68,9 +68,8 @@ def main(
         for model in wanted
     ]
     terminal.announce(console, f"{threads} threads")
-    results = Results("precision", csv)
-    if resume:
-        groups = compare.missing(groups, results, csv)
+    results = Results("precision", csv, resume)
+    groups = compare.missing(groups, results)
     reasons = compare.measure(groups, Settings(rounds, timeout_s=timeout), results, console)
     if not of(results.frame, metric="rms error", peer=PEERS[0]).empty:
         found = points(results.frame)

@@ -81,12 +81,8 @@ def main(
         return
     named, chosen = choose(models, NAMES, "model"), choose(executors, executor_table.names(), "executor")
     terminal.announce(console, f"{threads} threads")
-    results = Results("prices", csv, batch=1, dtype="float32", threads=threads, setting=part)
-    there: set[tuple[str, str]] = set()
-    if resume and csv is not None and csv.is_file():
-        done = read(csv)
-        results.keep(done)
-        there = set(zip(done.model, done.peer, strict=True))
+    results = Results("prices", csv, resume, batch=1, dtype="float32", threads=threads, setting=part)
+    there = set(zip(results.frame.model, results.frame.peer, strict=True))
     how: dict[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
         "variants": (measure_variants, (variants, profile_s)),
         "regions": (measure_regions, (rounds,)),

@@ -14,7 +14,7 @@ import typer
 
 from baselines.shared import terminal
 from baselines.shared.arguments import CsvFile, Resume, writable
-from baselines.shared.tables import Results, read, rich
+from baselines.shared.tables import Results, rich
 from training.precision import questions
 from training.precision.answers import AnswerFile, MeasuredGraph
 from training.precision.env import BUDGET
@@ -93,9 +93,8 @@ def main(
     Example: python -m training.dear_precision --csv dear_precision.csv
     """
     torch.set_num_threads(1)
-    file, results = AnswerFile(answers, replay), Results("dear_precision", csv, dtype="float32", threads=1)
-    if resume and csv is not None and csv.is_file():
-        results.keep(read(csv))
+    file = AnswerFile(answers, replay)
+    results = Results("dear_precision", csv, resume, dtype="float32", threads=1)
     learnt, held_out = list(LEARNT)[: 2 if quick else None], list(HELD_OUT)[: 1 if quick else None]
     with progress_bar() as bar:
         task = bar.add_task("learned graphs", total=len(learnt) + seeds * len(held_out) + seeds)

@@ -16,7 +16,7 @@ from baselines.shared import terminal
 from baselines.shared.arguments import CsvFile, Resume
 from baselines.shared.gap_closed import table_of
 from baselines.shared.integer_programme import optimal_us
-from baselines.shared.tables import Results, read, rich
+from baselines.shared.tables import Results, rich
 from torchrlopt.executors.precision.retyped import CONTRACTIONS
 from torchrlopt.precision.assignment import Assignment
 from torchrlopt.precision.sensitivity import Sensitivities
@@ -56,10 +56,8 @@ def main(
     torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
     named, tried_on = learnt.split(","), held_out.split(",")
-    results = Results("precision_prior", csv, batch=1, dtype="float32", threads=1)
-    if resume and csv is not None and csv.is_file():
-        results.keep(read(csv))
-    done = set(results.frame.model) if len(results.frame) else set()
+    results = Results("precision_prior", csv, resume, batch=1, dtype="float32", threads=1)
+    done = set(results.frame.model)
     with progress_bar() as bar:
         task = bar.add_task("graphs", total=len(named) + seeds + 1 + len(tried_on))
         tables = []

@@ -41,13 +41,17 @@ class Results:
     Args:
         benchmark: the command.
         path: of a CSV file; None for none.
+        resume: whether to begin with the rows that the file has from an earlier run.
         **common: values of columns that are the same in all rows.
     """
 
-    def __init__(self, benchmark: str, path: Path | None = None, **common: Any) -> None:
+    def __init__(self, benchmark: str, path: Path | None = None, resume: bool = False, **common: Any) -> None:
         self._path = path
         self._common = {"benchmark": benchmark, "machine": terminal.machine(), "commit": commit(), **common}
         self._rows: list[dict[str, Any]] = []
+        if resume and path is not None and path.is_file():
+            frame = read(path)
+            self._rows += frame.astype(object).where(frame.notna(), None).to_dict("records")
 
     def add(
         self, model: str, peer: str, metric: str, value: float | None, unit: str = "", **other: Any
@@ -55,10 +59,6 @@ class Results:
         """Add one value; `other` are the remaining columns by name."""
         row = {"model": model, "peer": peer, "metric": metric, "value": value, "unit": unit}
         self._rows.append(self._common | row | other)
-
-    def keep(self, frame: pd.DataFrame) -> None:
-        """Take over rows of an earlier run unchanged."""
-        self._rows += frame.astype(object).where(frame.notna(), None).to_dict("records")
 
     @property
     def frame(self) -> pd.DataFrame:

@@ -59,8 +59,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert list(frame) == list(COLUMNS)
     pd.testing.assert_frame_equal(frame, results.frame, check_dtype=False)
     assert list(tmp_path.iterdir()) == [path]
-    again = Results("compare", path)
-    again.keep(frame)
+    again = Results("compare", path, resume=True)
     pd.testing.assert_frame_equal(again.frame, frame, check_dtype=False)
 
 
