@@ -45,19 +45,6 @@ def test_each_set_of_sizes_is_tried_once_and_no_more_than_two(varies: bool, expe
     assert len(recorder.calls) == expected
 
 
-def test_what_failed_is_tried_once_more() -> None:
-    """It is what is remembered that says how it ends."""
-
-    def fails(*_: Any) -> None:
-        raise LoweringError("it crashed")
-
-    trial = FirstRun(lambda held: Request(b"", {}), fails, varies=False)
-    for _ in range(2):
-        assert not trial.is_over
-        with pytest.raises(LoweringError, match="it crashed"):
-            trial.run(HELD, feeds(1))
-
-
 def test_a_process_that_memory_does_not_suffice_for_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder()
     monkeypatch.setattr(first_run, "available_bytes", lambda: 7_000_000)

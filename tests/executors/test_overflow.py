@@ -140,12 +140,3 @@ def test_infinities_of_the_original_are_no_overflow(
     x = torch.ones(2)
     (got,) = assembled(function, x, weight)(x, weight)
     assert torch.equal(got, function(x, weight))
-
-
-def test_nothing_of_weights_is_evaluated_where_there_is_none() -> None:
-    x = torch.ones(2)
-    call = assembled(lambda x: x + 1, x)
-    call(x)
-    before = call.num_evaluations
-    call(x)
-    assert call.num_evaluations == before

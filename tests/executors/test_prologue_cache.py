@@ -164,16 +164,6 @@ def test_parts_of_a_larger_memory_are_compared(dtype: torch.dtype) -> None:
     assert prologue.calls == 2
 
 
-def test_views_count_together_and_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, memory = PrologueCache(_total, "check"), torch.randn(12)
-    views = [memory[:6], memory[6:].view(2, 3)]
-    monkeypatch.setattr(torch, "equal", None)
-    results = [cache.get(views) for _ in range(2)]
-    assert results[0] is results[1]
-    memory.add_(1.0)
-    assert cache.get(views) is not results[0]
-
-
 # ---- other threads
 
 
@@ -337,10 +327,3 @@ def test_results_computed_in_inference_mode_are_plain_tensors() -> None:
     weights = _weights(1)
     with torch.inference_mode():
         assert not cache.get(weights)[0].is_inference()
-
-
-def test_without_weights_it_is_computed_once() -> None:
-    prologue = _Counted(lambda: (torch.ones(3),))
-    cache = PrologueCache(prologue, "check")
-    assert cache.get([]) is cache.get([])
-    assert prologue.calls == 1

@@ -34,12 +34,6 @@ def test_a_bias_that_is_packed_too_is_none() -> None:
     assert prepared.split.inputs == (0,)
 
 
-def test_nothing_static() -> None:
-    prepared = check(lambda x, w: x @ w, [rand(4, 8), weight(8, 8)], static=[])
-    assert prepared.split.weights == ()
-    assert prepared.split.inputs == (0, 1)
-
-
 def test_projections_cross_the_border_one_by_one() -> None:
     def network(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         first, second = w.split([3, 5])
@@ -79,11 +73,3 @@ def test_weight_as_an_output_is_the_weight() -> None:
     args = [rand(4, 8), weight(8, 8)]
     prepared = prepare(lambda x, w: (x @ w, w), args, static=[1])
     assert prepared.run(*args)[1] is args[1]
-
-
-def test_new_weights_give_new_results() -> None:
-    args = conv_args()
-    prepared = check(lambda x, w, b: F.conv2d(x, w * 2, b), args, static=[1, 2])
-    args[1].mul_(3)
-    (got,) = prepared.run(*args)
-    torch.testing.assert_close(got, F.conv2d(args[0], args[1] * 2, args[2]), atol=1e-4, rtol=1e-4)

@@ -93,18 +93,6 @@ def test_results_are_rounded_once(exact: bool) -> None:
     assert torch.equal(prologue({"w": w, "v": v})["k"], wanted)
 
 
-def test_constants_alone_and_inputs_stay() -> None:
-    body = """g (float[2] x, float[2] w) => (float[2] y) {
-        c = Constant <value = float[2] {1.0, 2.0}> ()
-        d = Neg (c)
-        e = Add (x, d)
-        y = Mul (e, w) }"""
-    model, prologue = split(body, "w")
-    assert prologue.names == {"w"}
-    assert "Mul" in ops(model)
-    assert prologue({"w": torch.ones(2)}).keys() == {"w"}
-
-
 def test_constants_that_only_weights_met_go_with_them() -> None:
     body = """g (float[2] x, float[2] w) => (float[2] y) {
         c = Constant <value = float {2.0}> ()
@@ -122,9 +110,3 @@ def test_random_numbers_are_drawn_at_every_call() -> None:
     model, prologue = split(body, "w")
     assert "RandomNormalLike" in ops(model)
     assert prologue.names == {"w"}
-
-
-def test_unused_weights_are_dropped() -> None:
-    model, prologue = split("g (float[2] x, float[2] w) => (float[2] y) { y = Neg (x) }", "w")
-    assert [value.name for value in model.graph.inputs] == ["x"]
-    assert prologue.names == set()

@@ -101,8 +101,3 @@ def test_none_is_kept_alive() -> None:
     weight = weakref.ref(tensors.pop())
     assert weight() is None
     assert not states.is_of(tensors)
-
-
-def test_no_tensors() -> None:
-    assert TensorStates([]).is_of(())
-    assert not TensorStates([]).is_of(_tensors(1))
