@@ -31,15 +31,7 @@ _CALLS = 2
 
 
 class ColdCall:
-    """A model before its first call.
-
-    Args:
-        folder: not used.
-        model: of the suite.
-        way: one of `WAYS`.
-        threads: of PyTorch.
-        batch: of the inputs.
-    """
+    """A model of the suite before its first call in one of `WAYS`."""
 
     def __init__(self, folder: str, model: str, way: str, threads: int, batch: int) -> None:
         torch.set_num_threads(threads)

@@ -43,13 +43,7 @@ def chain(num_weights: int) -> tuple[torch.nn.Module, tuple[Any, ...]]:
 
 
 class Overhead:
-    """A model that is called in several alternating ways, on one thread.
-
-    Args:
-        folder: not used.
-        executor: of ours.
-        model: of the suite, or a number of weights.
-    """
+    """A model of the suite, or a number of weights, called in several alternating ways on one thread."""
 
     def __init__(self, folder: str, executor: str, model: str) -> None:
         torch.set_num_threads(1)

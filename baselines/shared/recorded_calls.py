@@ -51,14 +51,7 @@ _LEAST_ROUNDS = 30
 
 
 class RecordedCalls:
-    """The candidates for a model.
-
-    Args:
-        folder: not used.
-        model: of the suite.
-        batch: of its inputs.
-        threads: of all candidates.
-    """
+    """The candidates for a model of the suite."""
 
     @torch.no_grad()
     def __init__(self, folder: str, model: str, batch: int, threads: int) -> None:

@@ -63,16 +63,7 @@ class _Clock:
 
 
 class Generation:
-    """A model that generates in one way.
-
-    Args:
-        folder: not used.
-        model: one of `MODELS`.
-        way: one of `WAYS`.
-        dtype: of weights.
-        threads: of the kernels.
-        tokens: of each generation.
-    """
+    """One of `MODELS` that generates a number of tokens in one of `WAYS`."""
 
     def __init__(self, folder: str, model: str, way: str, dtype: str, threads: int, tokens: int) -> None:
         torch.set_num_threads(threads)
