@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from torchrlopt.api.optimised import Optimised
 from torchrlopt.judge import timing
 from torchrlopt.judge.faster import Verdict
 from torchrlopt.judge.policy import Policy
-from torchrlopt.report import Timing
+from torchrlopt.report import Report, Timing
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -82,6 +83,29 @@ def test_where_the_overhead_eats_the_gain_the_original_runs(
     close(fast(X), model(X).detach())
     assert len(runs) == 1
     assert clock.num_asked == 1
+
+
+def test_the_saved_report_says_so_too(clock: Clock, tmp_path: Path) -> None:
+    fast = optimise(build(Branches), X, **TIMED, save_dir=str(tmp_path))
+    (saved,) = tmp_path.glob("*/report.json")
+    assert Report.from_json(saved.read_text()) == fast.report
+    assert fast.report.kept == "original"
+    assert not fast(X).requires_grad, "as if the rewritten graph ran"
+
+
+@pytest.mark.hides_errors
+def test_a_report_that_cannot_be_saved_costs_no_call(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full_after_the_call(report: Report, _: Any) -> None:
+        if report.fallback_reason is not None:
+            raise OSError("no space left on device")
+
+    monkeypatch.setattr(Report, "save", full_after_the_call)
+    model, options = build(Branches), {**TIMED, "save_dir": str(tmp_path)}
+    close(optimise(model, X, **{**options, "on_error": "fallback"})(X), model(X).detach())
+    with pytest.raises(OSError, match="no space"):
+        optimise(model, X, **options)
 
 
 def test_where_the_whole_call_is_faster_the_rewritten_graph_runs(clock: Clock, runs: list[int]) -> None:

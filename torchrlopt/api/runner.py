@@ -360,9 +360,9 @@ class Runner:
 
     def _save(self, report: Report) -> None:
         """Save a changed report, if the user asked for files."""
-        from torchrlopt.compile.backend import save_changed_report  # heavy
+        from torchrlopt.compile.backend import save_report  # heavy
 
-        save_changed_report(report, self.options.debug, self.options.on_error)
+        save_report(report, self.options.debug, self.options.on_error)
 
     def _time_whole_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Return to the original for calls like this one if they are not faster as a whole."""

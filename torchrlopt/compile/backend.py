@@ -165,7 +165,7 @@ def compile_graph(
         run = _compiled(gm, example_inputs, this, model)
         if this.status.kept == "rewritten" and options.lowering.release_weights:
             _release(this)
-        save_report(this.report(), options.debug)
+        save_report(this.report(), options.debug, "raise")  # which keeps the original
         warn_without_gain(this.status)
     except aot.REQUESTS:
         raise
@@ -175,7 +175,7 @@ def compile_graph(
         if options.on_error == "raise":
             raise
         keep_original(error, this.status)
-        save_changed_report(this.report(), options.debug, options.on_error)
+        save_report(this.report(), options.debug, options.on_error)
     report = this.report()
     _remember(this, report)
     log_report(report)
@@ -343,18 +343,14 @@ def _time_as_called(original: Callable[..., Any], run: Callable[..., Any], this:
         this.keep_original(not_faster(timing, policy))
 
 
-def save_report(report: Report, options: DebugOptions) -> None:
+def save_report(report: Report, options: DebugOptions, on_error: OnError) -> None:
     """Write the report next to the graphs of this compilation, if the user asked for files."""
     folder = folder_of(report.graph_hash, options)
-    if folder is not None and "save" in report.phases_ms:
+    if folder is None or "save" not in report.phases_ms:
+        return
+    try:
         (folder / "report.json").write_text(report.to_json(), encoding="utf-8")
         report.save(folder / "report.html")
-
-
-def save_changed_report(report: Report, options: DebugOptions, on_error: OnError) -> None:
-    """Like `save_report`, for a later change of the outcome; a failed write must not fail the call."""
-    try:
-        save_report(report, options)
     except OSError as error:
         if on_error == "raise":
             raise

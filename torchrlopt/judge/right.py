@@ -119,9 +119,7 @@ def _described(x: Any) -> tuple[Any, ...]:
     return str(x.dtype), str(x.device), tuple(x.shape), strides
 
 
-def verify(
-    aten: torch.fx.GraphModule, original: Callee, rewritten: Callee, inputs: Sequence[Any], where: str = ""
-) -> Errors:
+def verify(aten: torch.fx.GraphModule, original: Callee, rewritten: Callee, inputs: Sequence[Any]) -> Errors:
     """Run both callables and the float64 reference on the same inputs and compare.
 
     Raises:
@@ -129,7 +127,7 @@ def verify(
         VerificationError: the rewritten graph is wrong, or fails to run.
         RlOptError: raised by the executor itself.
     """
-    return verify_against(standard(aten, original, inputs, where), rewritten, inputs, where)
+    return verify_against(standard(aten, original, inputs), rewritten, inputs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,28 +149,24 @@ class Standard:
 
 
 def standard(
-    aten: torch.fx.GraphModule,
-    original: Callee,
-    inputs: Sequence[Any],
-    where: str = "",
-    is_extreme: bool = False,
+    aten: torch.fx.GraphModule, original: Callee, inputs: Sequence[Any], is_extreme: bool = False
 ) -> Standard:
     """Run the original, also on inputs for `verify_extreme`; raises UnsupportedError if it cannot run."""
-    with _refused(where):
+    with _refused(""):
         old = tuple(original(*inputs))
         sharing = overlaps(old, inputs)
     return Standard(aten, inputs, old, sharing, computed_in(aten), Conditioning(aten, inputs, is_extreme))
 
 
-def verify_against(known: Standard, rewritten: Callee, inputs: Sequence[Any], where: str = "") -> Errors:
+def verify_against(known: Standard, rewritten: Callee, inputs: Sequence[Any]) -> Errors:
     """Compare a callable with the standard for these inputs; see `verify`."""
     reference = known.reference
-    new = run(rewritten, inputs, where)
-    _compare_sharing(known.sharing, new, inputs, where)
-    return compare(reference, known.original, new, where or "outputs", known.work, known.conditioning)
+    new = run(rewritten, inputs)
+    _compare_sharing(known.sharing, new, inputs, "outputs")
+    return compare(reference, known.original, new, "outputs", known.work, known.conditioning)
 
 
-def verify_extreme(known: Standard, rewritten: Callee, where: str = "extreme inputs") -> None:
+def verify_extreme(known: Standard, rewritten: Callee) -> None:
     """Compare a callable with the standard for extreme inputs, part by part.
 
     The outputs of a large graph are compared with the original's, and with float64 only if they are not
@@ -184,7 +178,7 @@ def verify_extreme(known: Standard, rewritten: Callee, where: str = "extreme inp
         VerificationError: the rewritten graph is wrong, or fails to run.
         RlOptError: raised by the executor itself.
     """
-    old = known.original
+    old, where = known.original, "extreme inputs"
     new = run(rewritten, known.inputs, where)
     _compare_sharing(known.sharing, new, known.inputs, where)
     is_large = num_elements(known.aten, known.inputs) > _MOST_ELEMENTS
