@@ -70,23 +70,22 @@ def test_a_graph_without_matches_has_no_alternatives() -> None:
 
 def test_beliefs_change_the_machine_and_nothing_else() -> None:
     before = PROFILE.device_model()
-    belief = Belief(factors=(("launch_us", 4.0),), flipped=frozenset({"fuses_epilogues"}))
-    after = belief.device_model(PROFILE)
+    after = Belief(name="launch_us", factor=4.0).device_model(PROFILE)
     assert after.launch_us == 4 * before.launch_us
-    assert after.fuses_epilogues != before.fuses_epilogues
     assert after.flops_per_us == before.flops_per_us
-    assert Belief().device_model(PROFILE).launch_us == before.launch_us
-    joined = belief | Belief(without=frozenset({"a"}), factors=(("launch_us", 16.0), ("view_us", 2.0)))
-    assert dict(joined.factors) == {"launch_us": 16.0, "view_us": 2.0}
-    assert str(joined) == "without a, launch_us x 16, view_us x 2, fuses_epilogues otherwise"
+    otherwise = Belief(name="fuses_epilogues")
+    assert otherwise.device_model(PROFILE).fuses_epilogues != before.fuses_epilogues
+    assert Belief(without="a").device_model(PROFILE).launch_us == before.launch_us
+    found = map(str, (Belief(without="a"), Belief(name="launch_us", factor=16.0), otherwise))
+    assert list(found) == ["without a", "launch_us x 16", "fuses_epilogues otherwise"]
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_what_takes_no_time_is_not_believed_otherwise(device: str) -> None:
     model = device_model("eager", device)
-    found = list(itertools.islice(beliefs(["a", "b"], 0, model), 80))
-    assert len(set(map(str, found))) > 60
-    names = {name for belief in found for name, _ in belief.factors}
+    found = beliefs(["a", "b"], model)
+    assert len(set(map(str, found))) == len(found)
+    names = {belief.name for belief in found if belief.factor != 1}
     assert "launch_us" in names
     assert ({"step_us", "group_us", "padding_us", "cut_us"} <= names) == (device == "cuda")
     assert all(getattr(model, name) != 0 for name in names)

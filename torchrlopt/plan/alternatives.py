@@ -9,7 +9,6 @@ less than can be measured.
 from __future__ import annotations
 
 import dataclasses
-import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torchrlopt import _C
@@ -40,57 +39,45 @@ _ABILITIES = ("fuses_epilogues", "fuses_elementwise", "views_are_free", "copies_
 _LEAST_CHANGE = 0.01
 """Timing cannot distinguish graphs whose differing nodes take a smaller fraction of the time."""
 
-_MOST_IDLE = 40  # beliefs in a row without a new plan; then stop
-
 
 @dataclasses.dataclass(frozen=True)
 class Belief:
     """A changed assumption about the cost model.
 
-    `factors` are on numbers of the `DeviceModel`; `flipped` are abilities of it that are inverted.
+    Either a substitution is excluded, or a number of the `DeviceModel` has a factor, or one of its abilities
+    is inverted.
     """
 
-    without: frozenset[str] = frozenset()
-    factors: tuple[tuple[str, float], ...] = ()
-    flipped: frozenset[str] = frozenset()
-
-    def __or__(self, other: Belief) -> Belief:
-        factors = dict(self.factors) | dict(other.factors)
-        return Belief(
-            self.without | other.without, tuple(sorted(factors.items())), self.flipped ^ other.flipped
-        )
+    without: str = ""
+    name: str = ""
+    factor: float = 1.0
 
     def device_model(self, profile: MachineProfile) -> _C.DeviceModel:
         """The device model under this assumption."""
         model = profile.device_model()
-        for name, factor in self.factors:
-            setattr(model, name, getattr(model, name) * factor)
-        for name in self.flipped:
-            setattr(model, name, not getattr(model, name))
+        if self.name in _ABILITIES:
+            setattr(model, self.name, not getattr(model, self.name))
+        elif self.name:
+            setattr(model, self.name, getattr(model, self.name) * self.factor)
         return model
 
     def __str__(self) -> str:
-        said = [f"without {name}" for name in sorted(self.without)]
-        said += [f"{name} x {factor:g}" for name, factor in self.factors]
-        return ", ".join([*said, *(f"{name} otherwise" for name in sorted(self.flipped))])
+        if self.without:
+            return f"without {self.without}"
+        return f"{self.name} otherwise" if self.name in _ABILITIES else f"{self.name} x {self.factor:g}"
 
 
-def beliefs(names: Sequence[str], seed: int, model: _C.DeviceModel) -> Iterator[Belief]:
-    """Yield beliefs without end: first each single one, then random combinations.
+def beliefs(names: Sequence[str], model: _C.DeviceModel) -> list[Belief]:
+    """Return beliefs without each of these substitutions, and with each number and ability changed.
 
-    Numbers that are zero in the device model are not perturbed.
+    Numbers that are zero in the device model are not changed.
     """
-    single = [Belief(without=frozenset({name})) for name in names]
-    single += [Belief(flipped=frozenset({name})) for name in _ABILITIES]
     rates = [(name, factors) for name, factors in _RATES.items() if getattr(model, name) != 0]
-    single += [Belief(factors=((name, f),)) for name, factors in rates for f in factors]
-    yield from single
-    rng = random.Random(seed)
-    while True:
-        drawn = Belief()
-        for each in rng.sample(single, rng.choice((2, 2, 3, 4))):
-            drawn |= each
-        yield drawn
+    return [
+        *(Belief(without=name) for name in names),
+        *(Belief(name=name) for name in _ABILITIES),
+        *(Belief(name=name, factor=factor) for name, factors in rates for factor in factors),
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,20 +105,15 @@ def alternatives(
     greedy = options.with_searcher("greedy")
     used = list(dict.fromkeys(name for name, _ in plan.steps))
     seen = {search.replay(graph, library, plan).hash()}
-    idle = 0
-    for belief in beliefs(used, options.seed, profile.device_model()):
-        if idle >= _MOST_IDLE:
-            return
-        idle += 1
+    for belief in beliefs(used, profile.device_model()):
         own = library
         if belief.without:
-            own = subset_of(library, [name for name in library.names if name not in belief.without])
+            own = subset_of(library, [name for name in library.names if name != belief.without])
         model = _C.CostModel(belief.device_model(profile), {}, profile.factors(), dict(sizes))
         found = search.search(graph, own, model, greedy)
         reached, before_ms, costs_ms = search.follow(graph, library, cost, found.steps)
         if reached.hash() not in seen:
             seen.add(reached.hash())
-            idle = 0
             found = dataclasses.replace(
                 found, library_hash=library.hash, cost_before_ms=before_ms, costs_ms=costs_ms, curve=()
             )
