@@ -147,7 +147,7 @@ def test_a_fork_waits_until_nobody_is_inside_sqlite(tmp_path: Path) -> None:
         store.put("child", {"x": 1})
         assert store.get("child") == {"x": 1}
 
-    thread = threading.Thread(target=store._database.write, args=(change,))
+    thread = threading.Thread(target=store.write, args=(change,))
     thread.start()
     has_begun.wait()
     run(child, child)

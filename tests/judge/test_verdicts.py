@@ -123,8 +123,8 @@ def optimise() -> Report:
 def entry() -> tuple[str, dict[str, Any]]:
     """The one plan in the store, with its key."""
     store = plan_store()
-    ((key,),) = store._database.rows("select key from plans")
-    found = PlanStore(store.directory).get(key)
+    ((key,),) = store.rows("select key from plans")
+    found = PlanStore(store.path.parent).get(key)
     assert found is not None
     return key, found
 
@@ -206,7 +206,7 @@ def test_a_step_nowhere_is_a_miss(timed: list[Timing], location: str) -> None:
     found["plan"]["steps"][0][1] = "LOCATION"
     text = json.dumps(found).replace('"LOCATION"', location)
     digest = hashlib.sha256(f"{key}\n{text}".encode()).hexdigest()
-    assert plan_store()._database.write(
+    assert plan_store().write(
         lambda db: db.execute("update plans set payload = ?, digest = ? where key = ?", (text, digest, key))
     )
     assert not optimise().is_cache_hit

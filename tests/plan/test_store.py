@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> PlanStore:
 def test_round_trip_across_instances(store: PlanStore) -> None:
     assert store.get("a") is None
     store.put("a", {"steps": [["fuse", 1]], "cost": 1.5})
-    assert PlanStore(store.directory).get("a") == {"steps": [["fuse", 1]], "cost": 1.5}
+    assert PlanStore(store.path.parent).get("a") == {"steps": [["fuse", 1]], "cost": 1.5}
     store.put("a", {"steps": []})
     assert store.get("a") == {"steps": []}
     store.clear()
@@ -38,10 +38,10 @@ def test_directory_that_others_can_write_is_not_used(
     store: PlanStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.put("a", {"x": 1})
-    store.directory.chmod(0o777)
+    store.path.parent.chmod(0o777)
     assert store.get("a") is None
     store.put("b", {"x": 2})
-    store.directory.chmod(0o700)
+    store.path.parent.chmod(0o700)
     assert store.get("b") is None
     assert "0700" in caplog.text
 
@@ -88,15 +88,15 @@ def test_an_entry_that_is_too_large_is_not_read(store: PlanStore) -> None:
     assert store.get("a") is None
     assert store.entries() == []
     store.put("a", {"x": 2})
-    assert PlanStore(store.directory).get("a") == {"x": 2}
+    assert PlanStore(store.path.parent).get("a") == {"x": 2}
 
 
 def test_the_largest_entry_is_kept(store: PlanStore) -> None:
     largest = {"x": "y" * (MAX_ENTRY_BYTES - len('{"x": ""}'))}
     store.put("a", largest)
     store.put("b", {"x": largest["x"] + "y"})
-    assert PlanStore(store.directory).get("a") == largest
-    assert PlanStore(store.directory).get("b") is None
+    assert PlanStore(store.path.parent).get("a") == largest
+    assert PlanStore(store.path.parent).get("b") is None
 
 
 @pytest.mark.parametrize("column", ["payload", "digest", "num_bytes", "used_at"])
@@ -112,7 +112,7 @@ def test_a_poisoned_row_is_no_error(
         connection.execute(f"update plans set {column} = {value} where key = 'a'")
     connection.close()
     assert store.get("a") in (None, {"x": "a"})
-    small = PlanStore(store.directory, max_entries=2)
+    small = PlanStore(store.path.parent, max_entries=2)
     for name in "bcd":
         small.put(name, {"x": name})
     assert [store.get(name) for name in "cd"] == [{"x": name} for name in "cd"]

@@ -89,9 +89,10 @@ def call_limited(module: str, arguments: Sequence[str], data: int, limits: Limit
         Death: the subprocess exceeded a limit or died.
         UnsupportedError: there is no Python to start.
     """
+    cpu_s = int(limits.seconds * (os.cpu_count() or 1)) + 1
     # The child enforces each limit too, as this process may be stopped or killed.
     mode = CONFINED if limits.is_confined else TRUSTED
-    numbers = [mode, str(limits.memory_bytes), str(limits.seconds), str(_cpu_s(limits))]
+    numbers = [mode, str(limits.memory_bytes), str(limits.seconds), str(cpu_s)]
     executable = python_executable()
     if executable is None:
         raise UnsupportedError(
@@ -163,7 +164,3 @@ def _read(process: subprocess.Popen[bytes], limits: Limits) -> tuple[bytes, byte
                 raise OverflowError
     process.wait(max(0.0, end - time.monotonic()))
     return bytes(answer), bytes(errors)
-
-
-def _cpu_s(limits: Limits) -> int:
-    return int(limits.seconds * (os.cpu_count() or 1)) + 1

@@ -214,7 +214,10 @@ def replay(graph: _C.Graph, library: _C.Library, plan: Plan) -> _C.Graph:
     """
     if plan.library_hash != library.hash:
         raise SearchError(
-            "the plan was made with another library", expected=library.hash, got=plan.library_hash
+            "the plan was made with another library",
+            expected=library.hash,
+            got=plan.library_hash,
+            todo="plan anew with this version",
         )
     if plan.graph_hash != graph_hash(graph):
         raise SearchError("the plan is for another graph", expected=graph_hash(graph), got=plan.graph_hash)

@@ -72,28 +72,15 @@ def make_key(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(dict(parts), sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-class PlanStore:
+class PlanStore(Database):
     """JSON objects by key on disk; behind them, those of the user's bundle."""
 
     def __init__(
         self, directory: Path | None = None, max_bytes: int = MAX_BYTES, max_entries: int = MAX_ENTRIES
     ) -> None:
-        self.directory = directory if directory is not None else default_directory()
-        self.max_bytes = max_bytes
-        self.max_entries = max_entries
-        self._database = Database(
-            self.directory / "plans.sqlite", "the plan store", {"plans": _TABLE}, [_INDEX]
-        )
-
-    @property
-    def path(self) -> Path:
-        """The database file."""
-        return self._database.path
-
-    @property
-    def num_bytes(self) -> int:
-        """Size on disk, in bytes."""
-        return self._database.num_bytes
+        directory = directory or default_directory()
+        super().__init__(directory / "plans.sqlite", "the plan store", {"plans": _TABLE}, [_INDEX])
+        self.max_bytes, self.max_entries = max_bytes, max_entries
 
     def get(self, key: str) -> dict[str, Any] | None:
         """Return the object stored under `key`, or None if it is missing or damaged."""
@@ -105,7 +92,7 @@ class PlanStore:
         text = json.dumps(dict(payload), allow_nan=False)
         size = len(text.encode())
         if size > MAX_ENTRY_BYTES:
-            self._database.warn("an entry is too large to be stored", f"{size} bytes")
+            self.warn("an entry is too large to be stored", f"{size} bytes")
             return
         now = time.time()
 
@@ -113,7 +100,7 @@ class PlanStore:
             _insert(db, key, text, now)
             self._evict(db, now)
 
-        self._database.write(insert)
+        self.write(insert)
 
     def bundled(self) -> list[bundle.Entry]:
         """Return what is on disk as entries of a bundle; each plan also under its key for other machines."""
@@ -150,32 +137,26 @@ class PlanStore:
                 counts["replaced" if row else "added"] += 1
             self._evict(db, now)
 
-        is_done = self._database.write(add)
+        is_done = self.write(add)
         return Merged(counts["added"], counts["replaced"], counts["kept"]) if is_done else None
 
     def entries(self) -> list[Entry]:
         """Return all undamaged entries on disk, least recently used first."""
         found = []
-        for key, text, digest, used_at in self._database.rows(_ALL, (time.time(),)):
+        for key, text, digest, used_at in self.rows(_ALL, (time.time(),)):
             payload = parsed(text) if is_whole(key, text, digest) else None
             if payload is not None:
                 found.append(Entry(key, payload, len(text.encode()), used_at))
         return found
 
-    def clear(self) -> bool:
-        """Delete every entry; return False if the disk is not writable."""
-        return self._database.clear()
-
     def _read(self, key: str) -> str | None:
         """Return the undamaged payload of `key` from disk and mark it as used."""
-        found = self._database.rows("select payload, digest from plans where key = ?", (key,))
+        found = self.rows("select payload, digest from plans where key = ?", (key,))
         if not found or not is_whole(key, *found[0]):
             return None
         mark = (time.time(), key)
         # A read-only store still returns its plans.
-        self._database.write(
-            lambda db: db.execute("update plans set used_at = ? where key = ?", mark), is_vital=False
-        )
+        self.write(lambda db: db.execute("update plans set used_at = ? where key = ?", mark), is_vital=False)
         return str(found[0][0])
 
     def _evict(self, db: sqlite3.Connection, now: float) -> None:

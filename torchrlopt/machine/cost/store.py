@@ -111,28 +111,18 @@ class Profile:
     newest: float
 
 
-class ProfileStore:
+class ProfileStore(Database):
     """Prices by device and executor, on disk."""
 
     def __init__(self, directory: Path | None = None, max_prices: int = MAX_PRICES) -> None:
-        where = directory if directory is not None else default_directory()
+        directory = directory or default_directory()
+        super().__init__(directory / "profile.sqlite", "the profile", _TABLES)
         self.max_prices = max_prices
-        self._database = Database(where / "profile.sqlite", "the profile", _TABLES)
-
-    @property
-    def path(self) -> Path:
-        """The database file."""
-        return self._database.path
-
-    @property
-    def num_bytes(self) -> int:
-        """Size on disk, in bytes."""
-        return self._database.num_bytes
 
     def prices(self, device: str, executor: str) -> dict[int, Price]:
         """Return all undamaged prices of an executor on a device (fingerprint), by context key."""
         query = f"select {_COLUMNS} from prices_1 where device = ? and executor = ?"
-        rows = self._database.rows(query, (device, executor))
+        rows = self.rows(query, (device, executor))
         if not rows:  # prices of two sources would be a third set, for which no plan is stored
             rows = [row[:-1] for row in _rows_of(given_bundle().get(PRICES, f"{device} {executor}"))]
         return {price.context: price for price in map(_parsed, rows) if price is not None}
@@ -157,7 +147,7 @@ class ProfileStore:
                 db.execute(f"insert or replace {_PRICE}", _row_of(device, executor, merged, time.time()))
             self._evict(db)
 
-        self._database.write(merge)
+        self.write(merge)
 
     def _evict(self, db: sqlite3.Connection) -> None:
         """Delete the oldest measurements beyond the limit."""
@@ -167,7 +157,7 @@ class ProfileStore:
 
     def probe(self, device: str) -> dict[str, Any] | None:
         """Return the probe results for a device, or None if it has not run or the entry is damaged."""
-        found = self._database.rows("select payload, digest from probes_1 where device = ?", (device,))
+        found = self.rows("select payload, digest from probes_1 where device = ?", (device,))
         probe = parsed(found[0][0]) if found and is_whole(device, *found[0]) else None
         probe = probe or (given_bundle().get(PROBE, device) or {}).get("probe")
         return probe if _is_probe(probe) else None
@@ -176,28 +166,26 @@ class ProfileStore:
         """Store probe results; never raises if the disk is not writable."""
         text = json.dumps(dict(found), allow_nan=False)
         row = (device, text, checksum(device, text), time.time())
-        self._database.write(
-            lambda db: db.execute("insert or replace into probes_1 values (?, ?, ?, ?)", row)
-        )
+        self.write(lambda db: db.execute("insert or replace into probes_1 values (?, ?, ?, ?)", row))
 
     def profiles(self) -> list[Profile]:
         """Return summaries of the profiles on disk."""
-        rows = self._database.rows(_ALL, {"now": time.time()})
+        rows = self.rows(_ALL, {"now": time.time()})
         return [Profile(str(device), str(executor), *rest) for device, executor, *rest in rows]
 
     @property
     def num_probes(self) -> int:
         """Number of probed devices."""
-        return len(self._database.rows("select device from probes_1"))
+        return len(self.rows("select device from probes_1"))
 
     def bundled(self) -> list[Entry]:
         """Return what is on disk as entries of a bundle, with the prices of an executor and device as one."""
         prices: dict[str, list[Any]] = {}
-        for device, executor, *row in self._database.rows(f"select device, executor, {_DATED} from prices_1"):
+        for device, executor, *row in self.rows(f"select device, executor, {_DATED} from prices_1"):
             if _parsed(tuple(row[:-1])) is not None and _is_time(row[-1]):
                 prices.setdefault(f"{device} {executor}", []).append(row)
         found: list[Entry] = [(PRICES, key, {"rows": rows}) for key, rows in prices.items()]
-        for device, at in self._database.rows("select device, measured_at from probes_1"):
+        for device, at in self.rows("select device, measured_at from probes_1"):
             probe = self.probe(device)
             if probe is not None and _is_time(at):
                 found.append((PROBE, str(device), {"probe": probe, "measured_at": at}))
@@ -231,11 +219,7 @@ class ProfileStore:
             counts[1] = db.executemany(_PROBE_IF_NEWER, probes).rowcount
             self._evict(db)
 
-        return (max(0, counts[0]), max(0, counts[1])) if self._database.write(add) else None
-
-    def clear(self) -> bool:
-        """Delete all prices and probes; return False if the disk is not writable."""
-        return self._database.clear()
+        return (max(0, counts[0]), max(0, counts[1])) if self.write(add) else None
 
 
 def digest_of(prices: Iterable[Price]) -> str:
