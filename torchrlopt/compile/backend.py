@@ -182,10 +182,8 @@ def compile_graph(
     record(report)
     chosen = gm.forward
     if run is not None and this.status.is_compiled:
-        if _is_to_be_checked(this, example_inputs, model):
-            chosen = _checked_by_calls(gm.forward, run, this)
-        else:
-            chosen = _by_size(gm, example_inputs, run, this)
+        checked = _checked_by_calls(gm.forward, run, this, example_inputs, model)
+        chosen = checked or _by_size(gm, example_inputs, run, this)
     has_built = this.found is not None
     this.found = this.compiled = this.traced = None  # AOTAutograd may keep us alive, but not unused builds
     if has_built:
@@ -213,32 +211,27 @@ def _by_size(
     return wrapped
 
 
-def _is_to_be_checked(this: _Compilation, example_inputs: Sequence[Any], model: str | None) -> bool:
-    """Whether the first calls check the verdict: an earlier process took it, and no other timing follows.
-
-    Calls of varying sizes are not compared with each other, and released weights are slow to read.
-    """
-    found, lowering, policy = this.found, this.options.lowering, Policy.of(this.options.timing)
-    if found is None or found.correct is None or found.timing is None or lowering.release_weights:
-        return False
-    if this.status.candidates or this.options.deterministic:
-        return False
-    if any(isinstance(each, torch.SymInt) for each in example_inputs):
-        return False
-    saved_ms = found.timing.before_ms - found.timing.after_ms
-    # If they do not decide, an optimised model's calls are timed as a whole.
-    return model is None or policy.is_decided_without_guards(found.timing.before_ms, saved_ms)
-
-
 def _checked_by_calls(
-    original: Callable[..., Any], run: Callable[..., Any], this: _Compilation
-) -> Callable[..., Any]:
-    """Return a callable whose first calls check the stored verdict, and correct it if it was wrong."""
-    assert this.found is not None, "it has a verdict"
-    stored, correct, status = this.found.timing, this.found.correct, this.status
-    policy = Policy.of(this.options.timing)
-    assert stored is not None, "it was timed"
-    assert correct is not None, "by an earlier process"
+    original: Callable[..., Any],
+    run: Callable[..., Any],
+    this: _Compilation,
+    example_inputs: Sequence[Any],
+    model: str | None,
+) -> Callable[..., Any] | None:
+    """Return a callable whose first calls check the verdict of an earlier process, and correct a wrong one.
+
+    None if there is no such verdict, or another timing follows. Calls of varying sizes are not compared with
+    each other, and released weights are slow to read.
+    """
+    found, options, status = this.found, this.options, this.status
+    if found is None or found.correct is None or found.timing is None or options.lowering.release_weights:
+        return None
+    if status.candidates or options.deterministic or any(isinstance(x, torch.SymInt) for x in example_inputs):
+        return None
+    stored, correct, policy = found.timing, found.correct, Policy.of(options.timing)
+    saved_ms = stored.before_ms - stored.after_ms
+    if model is not None and not policy.is_decided_without_guards(stored.before_ms, saved_ms):
+        return None  # an optimised model's calls are timed as a whole
 
     def end(found: faster.Verdict) -> bool:
         if not policy.is_contradicted(stored, found.timing):
