@@ -38,7 +38,7 @@ _BRIEF_MS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """The result of an attempt; an entrant of a `judge.faster.Race`.
+    """The result of an attempt.
 
     Attributes:
         options: of the attempt.
