@@ -10,7 +10,7 @@ from torch import nn
 
 import torchrlopt
 from tests.crosses import nightly_but
-from torchrlopt.compile import attempt, plan_contest
+from torchrlopt.compile import plan_contest
 from torchrlopt.errors import OptionsError
 from torchrlopt.report import Report, Timing
 
@@ -121,34 +121,3 @@ def test_measured_plans_need_measurement() -> None:
         torchrlopt.optimise(nn.Identity(), (torch.ones(1),), measure_plans=2, measure=False)
     with pytest.raises(OptionsError, match="out of range"):
         torchrlopt.optimise(nn.Identity(), (torch.ones(1),), measure_plans=0)
-
-
-@pytest.mark.hides_errors
-def test_where_the_fastest_plan_is_wrong_the_searched_one_runs(
-    case: tuple[nn.Module, torch.Tensor],
-    times: list[float],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    searched = run(*case, executor="eager", cache=False)
-    real = attempt.lowered_from
-
-    def wrong(model: Any, graph: Any, *rest: Any) -> Any:
-        lowered = real(model, graph, *rest)
-        is_searched = graph.hash() == hashes[0]
-        return lowered if is_searched else lambda *inputs: [x + 1 for x in lowered(*inputs)]
-
-    hashes: list[int] = []
-    real_fastest = attempt.fastest_plan
-
-    def fastest(contestant: Any, planned: Any, *rest: Any) -> Any:
-        hashes.append(planned.graph.hash())
-        return real_fastest(contestant, planned, *rest)
-
-    monkeypatch.setattr(attempt, "fastest_plan", fastest)
-    monkeypatch.setattr(attempt, "lowered_from", wrong)
-    times += [0.5, 0.5]
-    report = run(*case, executor="eager", measure_plans=2, cache=False)
-    assert report.kept == "rewritten"
-    assert report.steps == searched.steps
-    assert "the searched one is" in caplog.text
