@@ -142,9 +142,7 @@ def _attempt(
     is_smaller = after < source.num_nodes or _has_free_sizes(source.proto)
     # Of another opset there is no original to keep: without a plan, the result is its conversion.
     is_conversion = source.opset is not None and options.search.searcher == "none"
-    if timing is None or is_conversion or policy.is_faster(timing):
-        return None
-    if is_smaller and not policy.is_clearly_slower(timing):
+    if timing is None or is_conversion or _is_better(policy, timing, is_smaller=is_smaller):
         return None
     how, numbers = policy.shortfall(timing)
     return f"the rewritten file is {how}: {numbers}"
@@ -217,6 +215,11 @@ def _has_free_sizes(proto: onnx.ModelProto) -> bool:
         not each.HasField("shape") or any(not dim.HasField("dim_value") for dim in each.shape.dim)
         for each in inputs
     )
+
+
+def _is_better(policy: Policy, timing: Timing, *, is_smaller: bool) -> bool:
+    """Whether a file replaces the one that it was made from: it is faster, or smaller and not slower."""
+    return policy.is_faster(timing) or (is_smaller and not policy.is_clearly_slower(timing))
 
 
 def _folded(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
