@@ -28,15 +28,8 @@ _LIMIT_MS = 60.0
 class BySize:
     """One of Dynamo's graphs, rewritten or not, by the sizes of a call; thread-safe.
 
-    Args:
-        run: the rewritten graph behind AOTAutograd's wrapper.
-        original: Dynamo's graph.
-        compiled: the rewritten graph, which keeps the verdicts.
-        sizes: positions of the sizes among the inputs.
-        mutated: positions of the inputs that the graph writes to.
-        policy: thresholds of the timing.
-        settle: whether to wait for the runtime's threads to go to sleep.
-        on_error: "fallback" runs the original if the comparison fails, "raise" raises.
+    `sizes` and `mutated` are positions among the inputs: of sizes, and of inputs that the graph writes to.
+    With `settle`, timing waits for the runtime's threads to go to sleep.
     """
 
     def __init__(

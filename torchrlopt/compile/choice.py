@@ -202,14 +202,6 @@ class Contest:
 
     Each is timed against the original; two that are about as fast are timed against each other.
 
-    Args:
-        attempt: builds, checks and times one of them.
-        duel: times two graphs against each other.
-        policy: the thresholds.
-        options: the user's.
-        journal: what is known so far; not changed.
-        price_ratio: of the graph before any plan.
-
     Attributes:
         attempt: as above.
         choices: one for each that entered or was left out, in order.
@@ -365,10 +357,7 @@ def _add_others(journal: Journal, start: float, known_ms: float) -> None:
 def fastest(contest: Contest, variants: Sequence[Options], key: str | None) -> Attempt:
     """Try several executors and keep the fastest.
 
-    Args:
-        contest: that they enter.
-        variants: to try, in order: the user's options with each executor's name.
-        key: of the choice in the plan store; None to neither read nor write it.
+    Without a key, no choice is read from the plan store or written there.
 
     Returns:
         The fastest; it keeps the original if nothing beats that. After Ctrl-C the fastest so far, if one

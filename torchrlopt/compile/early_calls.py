@@ -26,11 +26,7 @@ def checked_by_calls(
 ) -> Callable[..., Any]:
     """Return a callable that runs the rewritten graph, and in some of the first calls the original.
 
-    Args:
-        original: Dynamo's graph.
-        rewritten: the same, with its signature.
-        policy: thresholds and limits of the timing.
-        end: called once with the verdict on the calls; returns whether the original runs from now on.
+    `end` is called once with the verdict on the calls; it returns whether the original runs from now on.
     """
     trial: Trial | None = None
     chosen: Callable[..., Any] | None = None

@@ -75,12 +75,7 @@ class WithinBudget:
 class MixedPrecision:
     """A graph whose calls may compute in lower precision, and what is known of them.
 
-    Args:
-        contestant: the original.
-        graph: the rewritten graph.
-        exact: the same, built in float32.
-        options: the user's.
-        has_bfloat16: whether calls may compute in bfloat16; otherwise only with 8-bit integers.
+    Without `has_bfloat16`, calls are lowered to 8-bit integers only.
 
     Attributes:
         inputs: the user's.

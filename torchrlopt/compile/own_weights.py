@@ -37,12 +37,8 @@ def are_fixed(gm: torch.fx.GraphModule, static: Collection[int], num_lifted: int
 
     Call it inside a backend; it is about the current graph.
 
-    Args:
-        gm: Dynamo's graph.
-        static: positions of the weights among the inputs of the ATen graph.
-        num_lifted: how many of the first inputs are attributes of Dynamo's graph.
-        model: where Dynamo finds the model, as an expression; None if there is no such place, as in code that
-            serves all instances of a class.
+    The first `num_lifted` inputs of the ATen graph are attributes of Dynamo's graph. `model` is None if there
+    is no such place, as in code that serves all instances of a class.
     """
     if model is None:
         return not static

@@ -103,13 +103,8 @@ class _WithNoise(InOneDtype):
     A number that several operators read gets one noise, so x - x stays 0. Weights get theirs when they are
     read, so that only the weights of one operator are held twice.
 
-    Args:
-        graph: the graph.
-        dtype: to run it in; the noise has the size of rounding in the dtypes that the graph was captured
-            with.
-        seed: of the noise.
-        sign: 1, or -1 for the opposite noise.
-        may_underflow: see `Conditioning`.
+    The noise has the size of rounding in the dtypes that the graph was captured with, whatever dtype it runs
+    in; a sign of -1 gives the opposite noise.
     """
 
     def __init__(

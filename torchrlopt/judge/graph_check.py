@@ -34,15 +34,7 @@ class Verified(NamedTuple):
 
 
 class GraphCheck:
-    """Checks candidates for one graph. Caches the original's outputs for the next candidate.
-
-    Args:
-        aten: the graph.
-        inputs: makes its inputs, as for a call by the user.
-        static: positions of the weights among them.
-        device_type: of the device it runs on.
-        seed: of random inputs.
-    """
+    """Checks candidates for one graph. Caches the original's outputs for the next candidate."""
 
     def __init__(
         self,

@@ -49,10 +49,7 @@ class Squares:
     def add(self, place: Place, squares: torch.Tensor, sizes: torch.Tensor | None = None) -> None:
         """Add a block.
 
-        Args:
-            place: its position.
-            squares: its squares.
-            sizes: `sizes_of` its reference; without it, numbers are not grouped by size.
+        Without `sizes`, see `sizes_of`, numbers are not grouped by size.
         """
         self.total += float(squares.sum())
         for dim, sums in zip(self._reduced, self._sums, strict=True):

@@ -209,13 +209,7 @@ def confirm(
     own error is. If float64 has shown that error for other inputs, they may be as far from the original's as
     `verify` allows most numbers to be from float64. Float64 is computed only if they are farther apart.
 
-    Args:
-        aten: the graph, for the float64 reference.
-        original: computes the expected outputs.
-        new: outputs of the rewritten graph for these inputs.
-        inputs: its inputs.
-        where: what is compared, for the message.
-        own: the original's own error in each output, for these weights; empty if not known.
+    `own` has the original's own error in each output, for these weights; it is empty if that is not known.
 
     Raises:
         UnsupportedError: the original cannot be run on these inputs.

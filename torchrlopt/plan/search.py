@@ -116,12 +116,9 @@ class Searcher(Protocol):
 class ClassicSearcher:
     """The search algorithms of the C++ core.
 
-    Args:
-        name: "chains", a stage of the agent's search, or a name in `searcher_table`; None for that in the
-            options.
-        patience: early stopping of each stage of "local": number of expansions without improvement; 0 for no
-            limit.
-        first: for "local": the steps to start from, instead of those of "chains".
+    With a name, it is used instead of that in the options: "chains", a stage of the agent's search, or one in
+    `searcher_table`. For "local", `patience` is the number of expansions without improvement after which a
+    stage ends (0 for no limit), and `first` the steps to start from, instead of those of "chains".
     """
 
     def __init__(

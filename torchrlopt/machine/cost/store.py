@@ -130,11 +130,8 @@ class ProfileStore(Database):
     def add(self, device: str, executor: str, prices: Iterable[Price], replace: bool = False) -> None:
         """Store prices; never raises if the disk is not writable.
 
-        Args:
-            device: fingerprint of the device.
-            executor: name of the executor.
-            prices: the prices; implausible ones are skipped.
-            replace: replace the stored prices of these nodes instead of averaging.
+        Implausible prices are skipped. With `replace`, they replace those of the same nodes; else the mean is
+        stored.
         """
         fresh = [price for price in prices if price.is_plausible()]
         one = f"select {_COLUMNS} from prices_1 where device = ? and executor = ? and context = ?"

@@ -61,14 +61,8 @@ def profile(
 ) -> int:
     """Time the nodes of a graph and of graphs near it.
 
-    Args:
-        source: the graph.
-        executor: the executor that runs it.
-        library: substitutions that generate the other graphs.
-        store: the store that receives the prices.
-        seconds: approximate time limit; at least the original graph is timed.
-        seed: seed of the walks.
-        report: called with every timed graph.
+    At least the original graph is timed, however short the time is. `report` is called with every timed
+    graph.
 
     Returns:
         The number of graphs timed.

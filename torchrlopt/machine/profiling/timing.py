@@ -53,12 +53,7 @@ def time_nodes(
     Instrumented and plain runs alternate. Node times are scaled so that they add up to the median of the
     plain runs: clock readings take time, and the median of a sum is not the sum of the medians.
 
-    Args:
-        source: the source of the graph.
-        graph: the graph.
-        lowered: its callable, from an executor that runs call by call.
-        analytic: decides which of several nodes that share a kernel is charged for it.
-        seconds: approximate running time.
+    The analytic model decides which of several nodes that share a kernel is charged for it.
 
     Raises:
         UnsupportedError: the executor runs a graph as a whole.

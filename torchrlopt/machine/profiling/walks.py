@@ -45,12 +45,7 @@ def variant(
 
     Random steps alone seldom get far from the start; a search does.
 
-    Args:
-        graph: the graph of the plan.
-        library: the substitutions.
-        plan: steps of some search as (name, location) pairs; odd seeds apply a prefix of them.
-        seed: seed of the number and choice of the steps.
-        max_steps: maximum number of random steps.
+    Odd seeds apply a prefix of the plan.
 
     Returns:
         The graph and the number of steps that produced it.
