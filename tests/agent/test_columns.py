@@ -90,16 +90,3 @@ def test_an_agent_of_an_older_core_says_what_one_says_that_gives_the_new_column_
         mine, its = (features_of(network.encoder, seen) for network in (agent.network, new))
     torch.testing.assert_close(mine, its, rtol=1e-4, atol=1e-4)
     assert plan.cost_after_ms < plan.cost_before_ms
-
-
-def test_a_new_substitution_is_no_reason_for_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    text = "\n".join(LIBRARY.text(name) for name in LIBRARY.names)
-    novelty = "substitution a_novelty\n  y = Relu(x)\n=>\n  t = Relu(x)\n  y = Relu(t)\nproof tested\n"
-    more = _C.Library(f"{text}\n{novelty}")
-    with caplog.at_level(logging.WARNING, "torchrlopt"):
-        agent = load(more)
-        plan = plan_of(agent, more)
-    assert not caplog.records
-    assert agent.network.rows_of(more.names)[more.find("a_novelty")] == -1
-    assert plan.searcher == "agent"
-    assert plan.cost_after_ms < plan.cost_before_ms

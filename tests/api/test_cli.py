@@ -45,24 +45,6 @@ def test_optimise_onnx_prints_the_report(model_file: Path, tmp_path: Path) -> No
     assert (tmp_path / "out.onnx").exists()
 
 
-@pytest.mark.nightly
-def test_optimise_onnx_writes_the_page(model_file: Path, tmp_path: Path) -> None:
-    html = tmp_path / "report.html"
-    result = run(
-        "optimise-onnx",
-        str(model_file),
-        str(tmp_path / "out.onnx"),
-        "-o",
-        "searcher=greedy",
-        "--html",
-        str(html),
-    )
-    assert result.returncode == 0, result.stderr
-    page = Page(html.read_text(encoding="utf-8"))
-    assert "in.onnx" in page.text
-    assert len(page.boxes()) > 2
-
-
 def test_explain_prints_the_plans_and_writes_the_page_of_one(model_file: Path, tmp_path: Path) -> None:
     html = tmp_path / "plan.html"
     result = run("explain", str(model_file), "-o", "searcher=greedy", "--html", str(html), "--json")

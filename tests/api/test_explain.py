@@ -11,9 +11,8 @@ from torch import nn
 
 import torchrlopt
 from tests.report.page_cases import Page
-from torchrlopt import _C, executor_table
+from torchrlopt import _C
 from torchrlopt.api.explain import explainer
-from torchrlopt.api.explain.explainer import differences
 from torchrlopt.errors import OptionsError, UnsupportedError
 from torchrlopt.executors import registry
 from torchrlopt.executors.eager.kernels import indirect
@@ -58,13 +57,6 @@ def test_it_says_what_the_compilation_does() -> None:
     assert eager.needless == ()
 
 
-def test_prices_of_the_others_are_told() -> None:
-    found = torchrlopt.explain(Net().eval(), torch.randn(2, 3, 32, 32), cache=False)
-    views = {view.executor: view for view in found.graphs[0].executors}
-    assert views["inductor"].prices["views_are_free"] == 1
-    assert views["inductor"].cost_before_ms != views["eager"].cost_before_ms
-
-
 def test_rewrites_that_bring_nothing_are_those_that_the_prices_do_not_pay_for() -> None:
     graph = _C.parse_graph(
         "graph (x: f32[1,8,16,16], %w: f32[8,8,3,3]) { y = Conv(x, %w) z = Relu(y) return z }"
@@ -106,16 +98,6 @@ def test_json_and_table() -> None:
         assert part in text
     assert "copies_cuts" not in text
     assert "fuse_conv_relu (tested" not in text, "it is proved"
-
-
-def test_every_price_that_sets_an_executor_apart_has_words() -> None:
-    base = {name: 1.0 for name in dir(_C.DeviceModel()) if not name.startswith("_")}
-    for row in executor_table.ROWS:
-        for sentence in differences({name: float(value) for name, value in row.prices.items()}, base):
-            assert "_" not in sentence
-            assert not any(name.replace("_", " ") in sentence for name in base)
-    assert differences({"flops_per_us": 2.0}, base) == ("flops per us: 2, in eager PyTorch 1",)
-    assert differences({"view_us": 0.0}, base) == ("to start a view costs nothing, in eager PyTorch 1 µs",)
 
 
 def test_the_plan_of_an_executor_is_saved_as_a_page(tmp_path: Path) -> None:

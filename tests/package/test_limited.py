@@ -168,19 +168,6 @@ def test_what_it_writes_without_end_is_not_held(tmp_path: Path) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes, of 268 MB
 
 
-def test_it_cannot_raise_its_own_limits(tmp_path: Path) -> None:
-    (tmp_path / "module.py").write_text(
-        "import resource\n"
-        "def main(data, arguments):\n"
-        "    _, most = resource.getrlimit(resource.RLIMIT_AS)\n"
-        "    try:\n"
-        "        resource.setrlimit(resource.RLIMIT_AS, (most * 2, most * 2))\n"
-        "    except ValueError:\n"
-        "        return b'refused'\n"
-    )
-    assert run_limited(str(tmp_path / "module.py"), (), b"", Limits(60.0, 1 << 28), "the task") == b"refused"
-
-
 def test_a_crash_is_seen_where_children_are_ignored(tmp_path: Path) -> None:
     """There is no exit status then."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -63,8 +63,3 @@ def test_the_searcher_is_unknown_without_its_row() -> None:
         SearchOptions(searcher="first_step")
     with pytest.raises(OptionsError, match="did you mean 'greedy'"):
         SearchOptions(searcher="gredy")
-
-
-def test_an_earlier_name_is_refused_and_the_nearest_is_named() -> None:
-    with pytest.raises(OptionsError, match=r"no such value.*one of agent, local, greedy.*did you mean"):
-        SearchOptions(searcher="wm_plus")

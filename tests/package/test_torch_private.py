@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import torch
 
 from torchrlopt.torch_private.names import TRIED, WHERE_MISSING
@@ -91,25 +90,6 @@ def is_torchs(name: str) -> bool:
 
 def is_foreign(name: str) -> bool:
     return is_private(name) and name not in own_names() | OF_NAMED_TUPLES
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("from torch._ops import OpOverload", ["torch._ops.OpOverload"]),
-        ("from torch.overrides import _pop_mode", ["torch.overrides._pop_mode"]),
-        ("import torch._inductor", ["torch._inductor"]),
-        ("x = torch._C._nn", ["torch._C._nn"]),
-        ("x = weight._base", ["._base"]),
-        ("x = getattr(node, '_dynamo_source', None)", ["._dynamo_source"]),
-        ("x = operator.attrgetter('_version')", ["._version"]),
-        ("x = importlib.import_module('torch._dynamo')", ["torch._dynamo"]),
-        ("x = torch.ops.aten._softmax.default, aten._unsafe_view", []),
-        ("x = torch.compile(self._run)", []),
-    ],
-)
-def test_what_counts(source: str, expected: list[str]) -> None:
-    assert list(private_names(source)) == expected
 
 
 def test_private_names_stand_in_one_place() -> None:

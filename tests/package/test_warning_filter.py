@@ -81,18 +81,6 @@ def test_filters_that_others_save_and_put_back_bring_nothing_back() -> None:
         warnings.warn("ignored", stacklevel=1)
 
 
-def test_filters_that_are_reset_meanwhile_do_not_matter() -> None:
-    before = list(warnings.filters)
-    with ignored_warnings("a+b"), ignored_warnings("c"):
-        warnings.warn("aab", stacklevel=1)
-        warnings.warn("C is ignored", stacklevel=1)
-        with pytest.raises(UserWarning):
-            warnings.warn("b", stacklevel=1)
-        warnings.resetwarnings()
-    warnings.simplefilter("error")
-    assert list(warnings.filters) == before
-
-
 def test_the_package_changes_filters_nowhere_else() -> None:
     """What `warnings` offers for it is for programs of one thread."""
     folder = Path(torchrlopt.__file__).parent
