@@ -73,6 +73,9 @@ def main(
     jobs: Annotated[
         int, typer.Option(min=1, help="Peers that compile at the same time; calls are timed alone always.")
     ] = 1,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="Profile the kernels of calls on CUDA, too.")
+    ] = False,
 ) -> None:
     """Time torchrlopt and its peers on the suite, each model and peer in a separate process.
 
@@ -113,7 +116,7 @@ def main(
     of_device = {"machine": torch.cuda.get_device_name()} if is_on_cuda else {}
     results = Results("compare", csv, resume, **of_device)
     groups = missing(groups, results)
-    how = Settings(rounds, timeout_s=timeout, jobs=jobs)
+    how = Settings(rounds, timeout_s=timeout, jobs=jobs, with_kernels=kernels)
     reasons = measure(groups, how, results, console)
     for title, table in tables(results.frame).items():
         console.print(rich(title, table))
@@ -175,6 +178,13 @@ def note(results: Results, row: Row) -> None:
     for metric, value in (("error", row.max_error), ("rms error", row.rms_error)):
         if value is not None:
             add(metric, value, "")
+    for name, launches, us, busy_us in row.kernels:
+        for metric, value, unit in (
+            ("launches", launches, ""),
+            ("kernel", us, "us"),
+            ("busy", busy_us, "us"),
+        ):
+            add(metric, value, unit, setting=name)
 
 
 # ---- tables

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from baselines.peers.case import PEERS, Case
+from baselines.peers.kernel_times import KernelTime
 from baselines.shared.rounds import Contestant, Runner, alternated, started
 from torchrlopt.judge.tolerances import TOLERANCES
 
@@ -25,12 +26,14 @@ class Settings:
         timeout_s: Longest wait for any one answer of a peer, including its compilation.
         jobs: Number of concurrent compilations, over several models if needed. Calls are always timed one
             after the other; seconds of first calls are comparable only with 1.
+        with_kernels: Whether the kernels of each peer's calls are profiled after the rounds; on CUDA.
     """
 
     rounds: int = 7
     round_s: float = 0.2
     timeout_s: float = 600.0
     jobs: int = 1
+    with_kernels: bool = False
 
 
 @dataclass
@@ -47,6 +50,7 @@ class Row:
         max_error: Largest error against float64, in units of the largest output.
         rms_error: Root mean square of the error over that of the output, of the worst output.
         kept: What torchrlopt chose; empty for the others.
+        kernels: Of one call.
     """
 
     case: Case
@@ -58,6 +62,7 @@ class Row:
     max_error: float | None = None
     rms_error: float | None = None
     kept: str = ""
+    kernels: Sequence[KernelTime] = ()
 
 
 def measure_models(
@@ -127,6 +132,8 @@ def _measured(
             by_name[runner.contestant.name].processor_ms.append(processor_ms)
     for runner, row in zip(runners, rows, strict=True):
         row.peak_mb = runner.ask("peak")
+        if settings.with_kernels:
+            row.kernels = runner.ask("kernels") or ()
     eager = next(runner for runner in runners if by_name[runner.contestant.name].case.peer == PEERS[0])
     base = by_name[eager.contestant.name]
     eager.ask("reference")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from baselines.peers.case import Case
+from baselines.peers.kernel_times import kernel_times
 from baselines.peers.registry import make_peer
 from baselines.shared.memory import peak_mb
 
@@ -107,6 +108,13 @@ class Subject:
         import torch
 
         return float(torch.cuda.max_memory_reserved() / 1e6)
+
+    def kernels(self) -> list[tuple[str, int, float, float]]:
+        """The kernels of a call on a CUDA device; none if calls differ."""
+        try:
+            return kernel_times(self._peer.call)
+        except ValueError:
+            return []
 
     def reference(self) -> None:
         """Write the float64 outputs to `reference.npz`; no other command may follow."""
