@@ -178,6 +178,8 @@ def note(results: Results, row: Row) -> None:
     for metric, value in (("error", row.max_error), ("rms error", row.rms_error)):
         if value is not None:
             add(metric, value, "")
+    if row.figure is not None:
+        add("figure", *row.figure)
     for name, launches, us, busy_us in row.kernels:
         for metric, value, unit in (
             ("launches", launches, ""),

@@ -68,6 +68,20 @@ HELD_OUT: tuple[str, ...] = held_out.NAMES
 GROUPS: dict[str, tuple[str, ...]] = {"extended": EXTENDED, "held_out": HELD_OUT}
 
 
+def samples(name: str, batch: int, count: int) -> list[tuple[Any, ...]]:
+    """Random inputs of the same kind as those that `build` makes, but others.
+
+    Args:
+        name: See `build`.
+        batch: See `build`.
+        count: How many calls they are for.
+    """
+    _, make_inputs = _entry(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(zlib.crc32(name.encode()) + 1)
+        return [make_inputs(batch) for _ in range(count)]
+
+
 def build(name: str, batch: int = 1) -> tuple[nn.Module, tuple[Any, ...]]:
     """Create a model of the suite and inputs for it, without changing the global random state.
 

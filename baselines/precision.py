@@ -16,6 +16,7 @@ from baselines.peers.registry import installed_peers
 from baselines.shared import plots, terminal
 from baselines.shared.arguments import CsvFile, PlotFile, Resume, Rounds, choose, one
 from baselines.shared.tables import Results, of, rich
+from baselines.trained import table as tasks
 from torchrlopt import executor_table
 from torchrlopt.judge.tolerances import TOLERANCES
 
@@ -28,7 +29,8 @@ def main(
     models: Annotated[
         str,
         typer.Argument(
-            help="Models, separated by commas, or a group: 'all' (the suite), 'extended' or 'held_out'."
+            help="Models, separated by commas, or a group: 'all' (the suite), 'extended', 'held_out', or "
+            f"'trained', with trained weights: {', '.join(tasks.NAMES)}."
         ),
     ],
     peers: Annotated[
@@ -49,11 +51,24 @@ def main(
 
     Peers run as in baselines.compare. Their errors are against float64 on the same inputs: root mean squares,
     relative to the output's, of the worst output. A result of torchrlopt beyond its budget counts as wrong.
+    PyTorch's autocast and torchao's int8 on inductor have frozen weights; OpenVINO's int8 is calibrated on 16
+    inputs, the timed one among them.
+
+    Models with trained weights have a figure of their task, on inputs that were held out: of scikit-learn's
+    digits and of the standard library's docstrings. They are trained first, once for each user.
 
     Example: python -m baselines.precision vit_s16,squeezenet1_1 --peers openvino_default,torchrlopt --csv out.csv
     """  # noqa: E501  # a command is one line
     console = terminal.console()
-    wanted = GROUPS.get(models) or choose(models, (*NAMES, *EXTENDED, *HELD_OUT), "model", NAMES)
+    groups_of_models = {**GROUPS, "trained": tasks.NAMES}
+    known = (*NAMES, *EXTENDED, *HELD_OUT, *tasks.NAMES)
+    wanted = list(groups_of_models.get(models) or choose(models, known, "model", NAMES))
+    for model in [each for each in wanted if each in tasks.NAMES]:
+        if todo := tasks.missing(model):
+            console.print(f"{model} is left out: {todo}", style="yellow", highlight=False)
+            wanted.remove(model)
+        else:
+            tasks.trained(model)  # trains it here, if it is not yet: the peers only read it
     budgets = ["", *(each.strip() for each in max_error.split(","))]
     if not all(each in ("", "bfloat16") or _is_positive(each) for each in budgets):
         raise typer.BadParameter(f"expected positive numbers or 'bfloat16', got {max_error!r}")
@@ -103,17 +118,19 @@ def points(frame: pd.DataFrame) -> pd.DataFrame:
         frame: rows of the long table.
 
     Returns:
-        The columns `model`, `peer`, `error`, and milliseconds of a call: `ms`, the median of the rounds,
-        `low` and `high`, their quartiles, `least`, of all calls, and `processor`, the median of the rounds on
-        the processor's clock, on which neighbours weigh less.
+        The columns `model`, `peer`, `error`, `figure` with its `unit`, and milliseconds of a call: `ms`, the
+        median of the rounds, `low` and `high`, their quartiles, `least`, of all calls, and `processor`, the
+        median of the rounds on the processor's clock, on which neighbours weigh less.
     """
 
-    def values(metric: str) -> pd.core.groupby.SeriesGroupBy:
-        return of(frame, metric=metric).groupby(["model", "peer"], sort=False).value
+    def values(metric: str, column: str = "value") -> pd.core.groupby.SeriesGroupBy:
+        return of(frame, metric=metric).groupby(["model", "peer"], sort=False)[column]
 
     calls = values("call")
     columns = {
         "error": values("rms error").first(),
+        "figure": values("figure").first(),
+        "unit": values("figure", "unit").first(),
         "ms": calls.median(),
         "low": calls.quantile(0.25),
         "high": calls.quantile(0.75),
@@ -134,6 +151,8 @@ def table(own: pd.DataFrame) -> pd.DataFrame:
     shown["processor"] = own.processor.map("{:.3g}".format)
     shown[f"over {PEERS[0]}"] = (base / own.ms).map("{:.2f}x".format)
     shown["error"] = own.error.map("{:.1e}".format)
+    if own.figure.notna().any():
+        shown[own.unit.dropna().iloc[0]] = own.figure.map("{:.4g}".format)
     return shown
 
 

@@ -19,7 +19,11 @@ PEERS: tuple[str, ...] = (
 #: Peers that compute float32 models in lower precision, whose results are less accurate by intent.
 ROUNDED_PEERS: tuple[str, ...] = (
     "eager_autocast",
+    "inductor_autocast",
+    "inductor_int8",
+    "onnxruntime_int8",
     "openvino_default",
+    "openvino_int8",
 )
 
 #: Data types that a comparison can run in.
@@ -34,7 +38,7 @@ class Case:
     """One peer on one model.
 
     Attributes:
-        model: Name in `baselines.models.NAMES`, `EXTENDED` or `HELD_OUT`.
+        model: Name in `baselines.models.NAMES` or in `baselines.trained.table.NAMES`.
         peer: One of `PEERS` or `ROUNDED_PEERS`, or on a GPU of `baselines.peers.cuda.CUDA_PEERS`.
         batch: Batch size of the inputs.
         dtype: One of `DTYPES`.

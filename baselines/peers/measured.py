@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -12,7 +13,9 @@ import torch
 
 from baselines.peers.case import PEERS, Case
 from baselines.peers.kernel_times import KernelTime
+from baselines.shared.arrays import load_calls, save_calls
 from baselines.shared.rounds import Contestant, Runner, alternated, started
+from baselines.trained import table as tasks
 from torchrlopt.judge.tolerances import TOLERANCES
 
 
@@ -49,6 +52,7 @@ class Row:
         first_call_s: Seconds from the built model to its first result, with cold caches.
         max_error: Largest error against float64, in units of the largest output.
         rms_error: Root mean square of the error over that of the output, of the worst output.
+        figure: How well it does its task on inputs that were held out, and the unit; of trained models.
         kept: What torchrlopt chose; empty for the others.
         kernels: Of one call.
     """
@@ -61,6 +65,7 @@ class Row:
     first_call_s: float | None = None
     max_error: float | None = None
     rms_error: float | None = None
+    figure: tuple[float, str] | None = None
     kept: str = ""
     kernels: Sequence[KernelTime] = ()
 
@@ -134,6 +139,8 @@ def _measured(
         row.peak_mb = runner.ask("peak")
         if settings.with_kernels:
             row.kernels = runner.ask("kernels") or ()
+    if rows[0].case.model in tasks.NAMES:
+        _answer(runners, rows)
     eager = next(runner for runner in runners if by_name[runner.contestant.name].case.peer == PEERS[0])
     base = by_name[eager.contestant.name]
     eager.ask("reference")
@@ -154,6 +161,18 @@ def _measured(
         row.reason = runner.reason
         runner.close()
     return rows
+
+
+def _answer(runners: Sequence[Runner], rows: Sequence[Row]) -> None:
+    """Find how well each peer does the task of a model with trained weights."""
+    task = tasks.trained(rows[0].case.model)
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = Path(folder) / "inputs.npz"
+        save_calls(inputs, [[x.numpy() for x in call] for call in task.held_out])
+        for runner, row in zip(runners, rows, strict=True):
+            runner.ask("answer", inputs=str(inputs))
+            if not runner.reason:
+                row.figure = task.figure(load_calls(runner.folder / "answers.npz")), task.unit
 
 
 def _load(path: Path) -> list[np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,10 @@ class Peer(abc.ABC):
     @abc.abstractmethod
     def outputs(self) -> list[np.ndarray]:
         """Run once and return the outputs, flat."""
+
+    @abc.abstractmethod
+    def answer(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run once on other inputs of the same shapes and return the outputs, flat."""
 
     def reference_outputs(self) -> list[np.ndarray]:
         """The outputs of the unchanged model in float64; the peer must not be called afterwards."""

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from baselines.models import build
+from baselines.models import build, samples
 from baselines.peers.case import Case
 from baselines.peers.peer import Peer
+from baselines.trained import table as tasks
+
+# Calls to calibrate with. NNCF's default is 300, of data that are more varied than random numbers.
+_NUM_SAMPLES = 16
 
 
 def build_case(case: Case) -> tuple[Any, tuple[Any, ...]]:
     """The module and its inputs in the dtype of the case."""
     torch.set_num_threads(case.threads)
-    model, inputs = build(case.model, case.batch)
+    if case.model in tasks.NAMES:
+        task = tasks.trained(case.model)
+        model, inputs = task.model, task.inputs
+    else:
+        model, inputs = build(case.model, case.batch)
     dtype = getattr(torch, case.dtype)
     return model.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+
+
+def calibration(case: Case) -> list[tuple[Any, ...]]:
+    """Inputs to find the ranges of activations with; those of the timed calls come first."""
+    if case.model in tasks.NAMES:
+        task = tasks.trained(case.model)
+        return [task.inputs, *task.others]
+    _, inputs = build(case.model, case.batch)
+    return [inputs, *samples(case.model, case.batch, _NUM_SAMPLES - 1)]
 
 
 def to_arrays(outputs: Any) -> list[np.ndarray]:
@@ -39,14 +57,25 @@ class Autocast(torch.nn.Module):
             return self.module(*inputs)
 
 
+def _rounded(model: torch.nn.Module, peer: str) -> torch.nn.Module:
+    """The model in the precision of a peer of `ROUNDED_PEERS`; otherwise as it is."""
+    if peer.endswith("_autocast"):
+        return Autocast(model)
+    if peer.endswith("_int8"):
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+        quantize_(model, Int8DynamicActivationInt8WeightConfig())
+    return model
+
+
 class TorchPeer(Peer):
-    """Eager PyTorch, also in mixed precision, or inductor through torch.compile."""
+    """Eager PyTorch, or inductor through torch.compile; constants are frozen in lower precision."""
 
     def __init__(self, case: Case, folder: str) -> None:
         self._case = case
         model, self._inputs = build_case(case)
-        self._callable = self._model = Autocast(model) if case.peer == "eager_autocast" else model
-        if case.peer == "inductor_freezing":
+        self._callable = self._model = _rounded(model, case.peer)
+        if case.peer == "inductor_freezing" or case.is_rounded:
             from torch._inductor import config  # imported here: eager's process is measured without it
 
             config.freezing = True
@@ -69,6 +98,11 @@ class TorchPeer(Peer):
     def outputs(self) -> list[np.ndarray]:
         """Run once and return the outputs, flat."""
         return to_arrays(self.call())
+
+    def answer(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run once on other inputs of the same shapes and return the outputs, flat."""
+        with torch.no_grad():
+            return to_arrays(self._callable(*map(torch.from_numpy, inputs)))
 
     def reference_outputs(self) -> list[np.ndarray]:
         """Convert the model to float64 and return the outputs."""

@@ -10,11 +10,18 @@ from baselines.peers.case import OURS, PEERS, ROUNDED_PEERS, Case
 from baselines.peers.peer import Peer
 
 # Packages that are not in the extra `baselines`, by peer.
-_OPTIONAL = {"openvino": "openvino", "openvino_default": "openvino"}
+_OPTIONAL = {
+    "openvino": "openvino",
+    "openvino_default": "openvino",
+    "openvino_int8": "nncf",
+    "inductor_int8": "torchao",
+}
 _CLASSES = {
     "onnxruntime": "runtimes:OnnxRuntimePeer",
+    "onnxruntime_int8": "runtimes:OnnxRuntimePeer",
     "openvino": "runtimes:OpenVinoPeer",
     "openvino_default": "runtimes:OpenVinoPeer",
+    "openvino_int8": "runtimes:OpenVinoPeer",
     OURS: "rlopt:RlOptPeer",
 }
 """Modules of this package and their classes; the other peers are PyTorch's."""

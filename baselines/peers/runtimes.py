@@ -9,7 +9,7 @@ import abc
 import importlib
 import multiprocessing
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 
 from baselines.peers.case import Case
 from baselines.peers.peer import Peer
+from baselines.shared.arrays import load_calls, save_calls
 
 
 def _export(case: Case, folder: str) -> float:
@@ -26,13 +27,14 @@ def _export(case: Case, folder: str) -> float:
     import onnxscript  # noqa: F401  # imported before the clock starts, like the compilers of the others
     import torch
 
-    from baselines.peers.pytorch import build_case
+    from baselines.peers.pytorch import build_case, calibration
 
     model, inputs = build_case(case)
     start = time.perf_counter()
     torch.onnx.export(model, inputs, Path(folder) / "model.onnx", dynamo=True, verbose=False)
     seconds = time.perf_counter() - start
-    np.savez(Path(folder) / "inputs.npz", *[x.numpy() for x in inputs])
+    calls = calibration(case) if case.peer == "openvino_int8" else [inputs]
+    save_calls(Path(folder) / "inputs.npz", [[x.numpy() for x in call] for call in calls])
     return seconds
 
 
@@ -63,10 +65,9 @@ class ExportedPeer(Peer):
             export_s = pool.submit(_export, case, str(self._folder)).result()
         importlib.import_module(self.package)
         start = time.perf_counter()
-        with np.load(self._folder / "inputs.npz") as arrays:
-            inputs = list(arrays.values())
-        names, self._run = self._load()
-        self._feed = dict(zip(names, inputs, strict=True))
+        self._calls = load_calls(self._folder / "inputs.npz")
+        self._names, self._run = self._load()
+        self._feed = dict(zip(self._names, self._calls[0], strict=True))
         self.call()
         return export_s + time.perf_counter() - start
 
@@ -78,26 +79,38 @@ class ExportedPeer(Peer):
         """Run once and return the outputs, flat."""
         return list(self.call())
 
+    def answer(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run once on other inputs of the same shapes and return the outputs, flat."""
+        return list(self._run(dict(zip(self._names, inputs, strict=True))))
+
 
 class OnnxRuntimePeer(ExportedPeer):
-    """ONNX Runtime with its defaults."""
+    """ONNX Runtime with its defaults, or with its dynamic quantisation to int8."""
 
     package = "onnxruntime"
 
     def _load(self) -> tuple[list[str], Callable[[dict[str, np.ndarray]], list[np.ndarray]]]:
         import onnxruntime
 
+        path = self._folder / "model.onnx"
+        if self._case.is_rounded:
+            import onnx
+            from onnxruntime.quantization import QuantType, quantize_dynamic
+
+            model = onnx.load(path)
+            # Its inference of shapes contradicts what the exporter noted for transposed weights.
+            del model.graph.value_info[:]
+            # Its convolutions take weights of type uint8 only.
+            quantize_dynamic(model, path := self._folder / "int8.onnx", weight_type=QuantType.QUInt8)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self._case.threads
         options.inter_op_num_threads = 1
-        session = onnxruntime.InferenceSession(
-            str(self._folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         return [value.name for value in session.get_inputs()], lambda feed: session.run(None, feed)
 
 
 class OpenVinoPeer(ExportedPeer):
-    """OpenVINO with the latency hint, in the precision of the model or of its own choice."""
+    """OpenVINO with the latency hint: in the precision of the model, of its own choice, or in int8."""
 
     package = "openvino"
     rounds_itself = True
@@ -118,9 +131,24 @@ class OpenVinoPeer(ExportedPeer):
             settings |= {"PERFORMANCE_HINT": "THROUGHPUT", "NUM_STREAMS": callers}
         core = openvino.Core()
         model = core.read_model(self._folder / "model.onnx")
+        if self._case.peer == "openvino_int8":
+            model = self._quantised(model)
         self._compiled = compiled = core.compile_model(model, "CPU", settings)
         names = [value.any_name for value in compiled.inputs]
         return names, lambda feed: list(compiled(feed).to_tuple())
+
+    def _quantised(self, model: Any) -> Any:
+        """The model by NNCF's post-training quantisation, as for transformers if it has attention."""
+        import nncf
+
+        operators = [operator.get_type_name() for operator in model.get_ops()]
+        has_attention = operators.count("Softmax") > 1 or "ScaledDotProductAttention" in operators
+        return nncf.quantize(
+            model,
+            nncf.Dataset(self._calls),
+            subset_size=len(self._calls),
+            model_type=nncf.ModelType.TRANSFORMER if has_attention else None,
+        )
 
     def caller(self) -> Callable[[], Any]:
         """A function that runs the model once; a request serves one thread."""

@@ -16,6 +16,7 @@ import numpy as np
 from baselines.peers.case import Case
 from baselines.peers.kernel_times import kernel_times
 from baselines.peers.registry import make_peer
+from baselines.shared.arrays import load_calls, save_calls
 from baselines.shared.memory import peak_mb
 
 #: Rest before a round: the previous peer's threads may spin for about 20 ms before they sleep.
@@ -115,6 +116,11 @@ class Subject:
             return kernel_times(self._peer.call)
         except ValueError:
             return []
+
+    def answer(self, inputs: str) -> None:
+        """Write the outputs for each call in the file `inputs` to `answers.npz`."""
+        answers = [self._peer.answer(call) for call in load_calls(Path(inputs))]
+        save_calls(self._folder / "answers.npz", answers)
 
     def reference(self) -> None:
         """Write the float64 outputs to `reference.npz`; no other command may follow."""

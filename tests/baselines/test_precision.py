@@ -83,14 +83,14 @@ def points() -> pd.DataFrame:
     given = [
         ("a", "eager", 1e-7, 8.0, 8.0),
         ("a", "openvino", 2e-8, 4.0, 4.0),
-        ("a", "openvino_default", 2e-2, 1.0, 0.5),
+        ("a", "openvino_int8", 2e-2, 1.0, 0.5),
         ("a", "torchrlopt/default", 1.5e-7, 4.0, 4.0),
         ("a", "torchrlopt/default/1e-3", 1.5e-7, 4.0, 4.0),
         ("a", "torchrlopt/default/3e-3", 1e-3, 1.9, 1.9),  # faster by luck
         ("a", "torchrlopt/default/1e-2", 9e-3, 2.0, 2.0),
         ("a", "torchrlopt/default/3e-2", 2.1e-2, 0.5, 0.5),
         ("b", "eager", 1e-7, 2.0, 2.0),
-        ("b", "openvino_default", 1e-3, 1.0, 1.0),
+        ("b", "openvino_int8", 1e-3, 1.0, 1.0),
         ("b", "torchrlopt/default/1e-2", 5e-3, 0.1, 0.1),
     ]
     return pd.DataFrame(given, columns=columns)
@@ -98,11 +98,11 @@ def points() -> pd.DataFrame:
 
 def test_only_budgets_with_no_more_error_count() -> None:
     ratios = precision.at_no_more_error(points())
-    assert ratios.loc["a"].to_dict() == {"eager": 2.0, "openvino": 1.0, "openvino_default": 0.5}
+    assert ratios.loc["a"].to_dict() == {"eager": 2.0, "openvino": 1.0, "openvino_int8": 0.5}
     assert "b" not in ratios.index
-    assert precision.at_no_more_error(points(), "processor").at["a", "openvino_default"] == 0.25
+    assert precision.at_no_more_error(points(), "processor").at["a", "openvino_int8"] == 0.25
     found = points().assign(least=points().ms)
-    (row,) = precision.summary(found).query("peer == 'openvino_default'").to_dict("records")
+    (row,) = precision.summary(found).query("peer == 'openvino_int8'").to_dict("records")
     assert (row["models"], row["geomean"], row["by processor"]) == ("1 of 2", "0.50x", "0.25x")
 
 
