@@ -54,8 +54,9 @@ def main(
     PyTorch's autocast and torchao's int8 on inductor have frozen weights; OpenVINO's int8 is calibrated on 16
     inputs, the timed one among them.
 
-    Models with trained weights have a figure of their task, on inputs that were held out: of scikit-learn's
-    digits and of the standard library's docstrings. They are trained first, once for each user.
+    Models with trained weights have a figure of their task, on inputs that were held out: those of scikit-learn's
+    digits and of the standard library's docstrings are trained first, once for each user, the others come with
+    packages and are left out without them.
 
     Example: python -m baselines.precision vit_s16,squeezenet1_1 --peers openvino_default,torchrlopt --csv out.csv
     """  # noqa: E501  # a command is one line
