@@ -49,8 +49,8 @@ def main(
 
     In a folder, inputs of NAME.onnx are read from NAME.npz if it is there; otherwise they are random, first
     sizes that are free are 1, others 64. Files of the built-in list whose packages are not installed are left
-    out: magika, rapidocr-onnxruntime, silero-vad, faster-whisper, basic-pitch, onnx-asr. Most files take less
-    than a minute.
+    out: magika, nudenet, rapidocr-onnxruntime, rapidocr, ddddocr, silero-vad, faster-whisper, basic-pitch,
+    piper-tts, onnx-asr. Most files take less than a minute.
 
     Example: python -m baselines.files light_squeezenet,resnet18_script17 --csv out.csv
     """
