@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.kernels.test_kernels import rand
+from tests.kernels.image_cases import rand
 from torchrlopt.executors.eager.dispatch import BUILTINS, use_builtins
 
 X, Y, POSITIVE = rand(4, 6), rand(4, 6) * 2, rand(4, 6).abs() + 1
@@ -55,15 +55,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "stack.default": ([X, Y], 1),
     "sub.Scalar": (X, 0.5, 2),
     "_log_softmax.default": (X, 1, False),
-    "_native_batch_norm_legit_no_training.default": (
-        IMAGE,
-        VECTOR[:4],
-        VECTOR[:4],
-        VECTOR[:4],
-        VECTOR[:4].abs(),
-        0.1,
-        1e-5,
-    ),
+    "_native_batch_norm_legit_no_training.default": (IMAGE, *[VECTOR[:4].abs()] * 4, 0.1, 1e-5),
     "_scaled_dot_product_flash_attention_for_cpu.default": (BATCHES[None], BATCHES[None], BATCHES[None]),
     "matmul.default": (BATCHES, rand(6, 3)),
     "max_pool2d_with_indices.default": (IMAGE, [3, 3], [2, 2], [1, 1], [1, 1], True),
@@ -87,15 +79,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "_softmax.default": (X, -1, False),
     "cudnn_convolution_relu.default": (IMAGE, KERNEL, None, [1, 1], [1, 1], [1, 1], 1),
     "cudnn_convolution_add_relu.default": (
-        IMAGE,
-        KERNEL,
-        rand(2, 6, 8, 8),
-        1.0,
-        None,
-        [1, 1],
-        [1, 1],
-        [1, 1],
-        1,
+        *(IMAGE, KERNEL, rand(2, 6, 8, 8), 1.0, None),
+        *([1, 1], [1, 1], [1, 1], 1),
     ),
 }
 BINARY = {"add", "div", "eq", "gt", "le", "lt", "maximum", "minimum", "mul", "ne", "sub"}

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tests.kernels.test_kernels import rand
+from tests.kernels.image_cases import rand
 from torchrlopt.executors.eager.inplace import reuse_memory
 
 

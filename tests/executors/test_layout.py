@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from torch import Tensor
 
+from tests.kernels.image_cases import rand, weight
 from tests.kernels.kernel_cases import Prepared, check, prepare
-from tests.kernels.test_kernels import IMAGE, conv_args, rand, weight
+from tests.kernels.test_kernels import IMAGE, conv_args
 
 
 @pytest.fixture(autouse=True, params=["ours", "oneDNN's"])

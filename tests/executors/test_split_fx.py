@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tests.kernels.image_cases import rand, weight
 from tests.kernels.kernel_cases import check, prepare
-from tests.kernels.test_kernels import conv_args, rand, weight
+from tests.kernels.test_kernels import conv_args
 from torchrlopt.executors.eager.kernels import indirect
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -11,4 +13,5 @@ def rand(*shape: int, seed: int = 0) -> Tensor:
 
 
 def weight(*shape: int) -> Tensor:
-    return rand(*shape) / (shape[1] * shape[2] * shape[3]) ** 0.5
+    """[out, in, ...], scaled so that results are of the order of one."""
+    return rand(*shape) / max(1, math.prod(shape[1:])) ** 0.5

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -18,6 +19,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torchrlopt import _C
 from torchrlopt.executors.eager.dispatch import use_builtins
 from torchrlopt.executors.eager.inplace import reuse_memory
+from torchrlopt.executors.eager.kernels import indirect
+from torchrlopt.executors.eager.kernels.epilogues import NONE, Epilogue
 from torchrlopt.executors.eager.passes import PASSES, Program, run_passes
 from torchrlopt.executors.eager.sequences import with_sequences
 from torchrlopt.executors.weights.split_fx import Split
@@ -25,6 +28,34 @@ from torchrlopt.executors.weights.static_part import static_nodes
 
 # Of the largest magnitude in the reference: rounding of sums of up to 1152 products.
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float64: 1e-12}
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda x: x,
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "sigmoid": torch.sigmoid,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+    "gelu": F.gelu,
+    "gelu tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
+"""Those that our kernels can fuse."""
+
+# Where oneDNN has another name for an activation, or parameters.
+_EPILOGUES = {
+    "relu6": Epilogue("hardtanh", (0.0, 6.0)),
+    "leaky_relu": Epilogue("leaky_relu", (0.2,)),
+    "silu": Epilogue("swish"),
+}
+
+
+def epilogue(activation: str) -> Epilogue:
+    """What our kernels are given for an activation of `ACTIVATIONS`."""
+    return _EPILOGUES.get(activation) or indirect.epilogue_of(activation)
 
 
 @dataclass
@@ -170,6 +201,42 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def window_of(
+    weight: Tensor, stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0, dilation: int = 1
+) -> indirect.Window:
+    """The window of a convolution with a weight [out, in / groups, height, width]."""
+    sizes = ((each, each) if isinstance(each, int) else each for each in (stride, padding, dilation))
+    return indirect.Window(weight.shape[0], weight.shape[2:], *sizes)
+
+
+def convolved(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    window: indirect.Window | None = None,
+    groups: int = 1,
+    method: int = indirect.SUMS,
+    epilogue: Epilogue = NONE,
+    summand: Tensor | None = None,
+) -> Tensor:
+    """The convolution by our kernel, with a weight packed for the image's type."""
+    window = window_of(weight) if window is None else window
+    packed = indirect.pack(weight, bias, groups, method, x.dtype)
+    return indirect.convolve(x, packed, summand, window.of_convolution(groups, epilogue, method))
+
+
+def multiplied(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    method: int = indirect.SUMS,
+    epilogue: Epilogue = NONE,
+) -> Tensor:
+    """The product with a weight [out, in] by our kernel, packed for the type of `x`."""
+    packed = indirect.pack(weight, bias, 1, method, x.dtype)
+    return indirect.linear(x, packed, indirect.numbers_of_product(weight.shape[0], epilogue, method))
 
 
 def one_by_one(rows: Tensor, weight: Tensor) -> Tensor:

@@ -11,10 +11,9 @@ from torch import Tensor
 
 import torchrlopt
 from tests.kernels.image_cases import rand, weight
-from tests.kernels.kernel_cases import check, prepare
+from tests.kernels.kernel_cases import ACTIVATIONS, check, prepare
 from tests.kernels.network_cases import random_net
 from tests.kernels.test_bfloat16_kernels import HALF, half, is_rounded_once
-from tests.kernels.test_indirect import ACTIVATIONS
 from torchrlopt import _C
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import indirect, linear
@@ -92,21 +91,6 @@ def test_random_networks(seed: int) -> None:
 
 def _all(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return result if isinstance(result, tuple) else (result,)
-
-
-def test_two_types_of_numbers_are_no_sequence_together() -> None:
-    def function(x: Tensor, w: Tensor, v: Tensor, u: Tensor) -> Tensor:
-        y = F.relu(F.conv2d(F.relu(F.conv2d(x, w)), v))
-        return F.conv2d(y.to(u.dtype), u) + F.conv2d(x, w).to(u.dtype)
-
-    args = [*half(rand(1, 16, 9, 9), weight(16, 16, 1, 1), weight(16, 16, 1, 1)), weight(16, 16, 1, 1)]
-    prepared = prepare(function, args, static=[1, 2, 3])
-    assert prepared.count("torchrlopt.conv") == 4
-    assert prepared.gathered is not None
-    got = prepared.run(*args)[0]
-    assert got.dtype is torch.float32
-    exact = function(*[each.double() for each in args])
-    torch.testing.assert_close(got.double(), exact, rtol=3e-2, atol=3e-2)
 
 
 class Autocast(torch.nn.Module):

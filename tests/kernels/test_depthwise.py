@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.kernels import guarded_memory
 from tests.kernels.image_cases import rand
-from tests.kernels.kernel_cases import threads
-from tests.kernels.test_indirect import ACTIVATIONS
+from tests.kernels.kernel_cases import ACTIVATIONS, convolved, epilogue, threads
 from torchrlopt.executors.eager.kernels import indirect
-from torchrlopt.executors.eager.kernels.epilogues import Epilogue
 
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
 
@@ -27,24 +25,9 @@ def _skip_without(dtype: torch.dtype) -> None:
         pytest.skip("no kernels of this type for this processor")
 
 
-def computed(
-    x: Tensor, w: Tensor, b: Tensor, window: indirect.Window, epilogue: Epilogue, other: Tensor | None
-) -> Tensor:
-    groups = x.shape[1] // w.shape[1]
-    packed = indirect.pack(w, b, groups, dtype=x.dtype)
+def computed(x: Tensor, w: Tensor, b: Tensor, window: indirect.Window, *rest: Any) -> Tensor:
     x = x.contiguous(memory_format=torch.channels_last)
-    if other is not None:
-        other = other.contiguous(memory_format=torch.channels_last)
-    return indirect.convolve(x, packed, other, window.of_convolution(groups, epilogue))
-
-
-EPILOGUES = {
-    "none": Epilogue(),
-    "relu": Epilogue("relu"),
-    "relu6": Epilogue("hardtanh", (0.0, 6.0)),
-    "hardswish": Epilogue("hardswish"),
-    "silu": Epilogue("swish"),
-}
+    return convolved(x, w, b, window, x.shape[1] // w.shape[1], indirect.SUMS, *rest)
 
 
 def check_rows(window: tuple[int, int], stride: int, dtype: torch.dtype, inputs: int = 1) -> None:
@@ -61,18 +44,18 @@ def check_rows(window: tuple[int, int], stride: int, dtype: torch.dtype, inputs:
         channels = draw.choice([32, 48, 80]) if inputs == 16 else channels
         groups = channels // inputs
         x, w = rand(2, channels, height, width).to(dtype), rand(channels, inputs, *window).to(dtype)
-        b, name = rand(channels).to(dtype), draw.choice(list(EPILOGUES))
+        b, name = rand(channels).to(dtype), draw.choice(["none", "relu", "relu6", "hardswish", "silu"])
         padded = F.pad(x.double(), (before[1], behind[1], before[0], behind[0]))
         exact = F.conv2d(padded, w.double(), b.double(), stride, 0, dilation, groups)
         terms = F.conv2d(padded.abs(), w.double().abs(), b.double().abs(), stride, 0, dilation, groups)
-        other = rand(*exact.shape).to(dtype) if draw.random() < 0.4 else None
-        if other is not None:
+        other = None
+        if draw.random() < 0.4:
+            other = rand(*exact.shape).to(dtype).contiguous(memory_format=torch.channels_last)
             exact, terms = exact + other.double(), terms + other.double().abs()
-        if name != "none":
-            exact = ACTIVATIONS[name](exact)
+        exact = ACTIVATIONS[name](exact)
         ours = indirect.Window(channels, window, (stride, stride), before, dilation, behind)
         with threads(draw.randint(1, 3)):
-            got = computed(x, w, b, ours, EPILOGUES[name], other)
+            got = computed(x, w, b, ours, epilogue(name), other)
         rounding = 0.0 if dtype is torch.float32 else 2**-8 + 2**-16
         error = (got.double() - exact).abs()
         assert (error <= rounding * exact.abs() + 2**-19 * terms).all(), (
@@ -120,7 +103,7 @@ def test_a_number_is_seen_by_its_group_in_the_windows_over_it_alone(
             x = torch.zeros(1, channels, size, size, dtype=dtype)
             x[:, 5, at, (4 * at) % size] = torch.inf
             seen = F.conv2d(x.isinf().double(), w.double(), None, stride, kernel // 2, groups=groups) > 0
-            got = computed(x, w, b, window, Epilogue(), None)
+            got = computed(x, w, b, window)
             assert torch.equal(got.isinf(), seen)
             assert torch.equal(got == 0, ~seen)
 
@@ -130,31 +113,4 @@ def test_the_factors_of_a_norm_are_not_rounded() -> None:
     x = torch.full((1, 16, 1, 1), 2.0**10, dtype=torch.bfloat16)
     factor, shift = torch.full((16, 1, 1, 1), 1 + 2**-12), torch.full((16,), -(2.0**10))
     window = indirect.Window(16, (1, 1), (1, 1), (0, 0), (1, 1))
-    assert (computed(x, factor, shift, window, Epilogue(), None) == 0.25).all()
-
-
-@pytest.mark.parametrize("side", ["before", "behind"])
-def test_nothing_beside_an_operand_is_read(side: str) -> None:
-    guarded_memory.check(
-        """
-for dtype in (torch.float32, torch.bfloat16):
-    if indirect.kernels(dtype) is None:
-        continue
-    cases = (8, 1), (13, 1), (16, 1), (24, 1), (31, 1), (40, 1), (8, 4), (24, 2), (40, 8), (32, 16)
-    for channels, inputs in cases:
-        groups = channels // inputs
-        for kernel in (3, 5, 7):
-            for width in (7, 9, 14, 30):
-                for stride in (1, 2):
-                    for padding in (0, kernel // 2):
-                        x = torch.randn(1, channels, 7, width).to(dtype)
-                        x = x.contiguous(memory_format=torch.channels_last)
-                        weight = torch.randn(channels, inputs, kernel, kernel).to(dtype)
-                        packed = at_the_end(indirect.pack(weight, None, groups))
-                        window = indirect.Window(channels, *((n, n) for n in (kernel, stride, padding, 1)))
-                        numbers = window.of_convolution(groups, Epilogue())
-                        y = indirect.convolve(at_the_end(x), packed, None, numbers)
-                        indirect.convolve(at_the_end(x), packed, at_the_end(y), numbers)
-""",
-        side,
-    )
+    assert (computed(x, factor, shift, window) == 0.25).all()

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.kernels.image_cases import rand, weight
-from tests.kernels.kernel_cases import check, prepare, threads
+from tests.kernels.kernel_cases import ACTIVATIONS, check, prepare, threads
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import Epilogue
@@ -24,20 +24,6 @@ from torchrlopt.executors.eager.kernels.epilogues import Epilogue
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "none": lambda x: x,
-    "relu": F.relu,
-    "relu6": F.relu6,
-    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
-    "hardswish": F.hardswish,
-    "hardsigmoid": F.hardsigmoid,
-    "sigmoid": torch.sigmoid,
-    "silu": F.silu,
-    "tanh": torch.tanh,
-    "gelu": F.gelu,
-    "gelu tanh": lambda x: F.gelu(x, approximate="tanh"),
-}
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -108,32 +94,14 @@ def test_any_number_of_threads(count: int, shape: tuple[int, ...]) -> None:
         check(lambda x, w: F.relu(F.conv2d(x, w, padding=kernel // 2)), [x, w], static=[1])
 
 
-def test_sizes_may_vary() -> None:
-    def function(x: Tensor, w: Tensor, b: Tensor, v: Tensor) -> Tensor:
-        return F.relu(F.conv2d(F.relu(F.conv2d(x, w, b, padding=1)), v, stride=2))
-
-    args = [rand(2, 3, 12, 14), weight(24, 3, 3, 3), rand(24), weight(16, 24, 1, 1)]
-    prepared = prepare(function, args, static=[1, 2, 3], dynamic=True)
-    assert prepared.count("torchrlopt.conv") == 2
-    for shape in ((2, 3, 12, 14), (5, 3, 9, 20), (0, 3, 8, 8)):  # with none the strides say nothing
-        x = rand(*shape)
-        torch.testing.assert_close(
-            prepared.run(x, *args[1:])[0], function(x, *args[1:]), rtol=1e-4, atol=1e-5
-        )
-
-
 def convolution_of(
     prepare_image: Callable[[Tensor], Tensor], stride: int = 1, padding: int = 0, groups: int = 1
 ) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda x, w: F.conv2d(prepare_image(x), w, None, stride, padding, 1, groups)
 
 
-def padded_and_cut(pads: list[int], rows: int, columns: int, again: bool) -> Callable[[Tensor], Tensor]:
-    def of(x: Tensor) -> Tensor:
-        y = F.pad(x, pads)[:, :, rows:, :columns]
-        return F.pad(y, [1, 0, 0, 2]) if again else y
-
-    return of
+def padded_twice(x: Tensor, pads: list[int], more: list[int]) -> Tensor:
+    return F.pad(F.pad(x, pads), more)
 
 
 @pytest.mark.parametrize(("channels", "groups"), [(3, 1), (16, 1), (16, 16)])
@@ -141,14 +109,13 @@ def test_zeros_around_an_image_are_not_written_down(channels: int, groups: int) 
     draw = random.Random(channels + groups)
     w = weight(16, channels // groups, 3, 3)
     for _ in range(20):
-        pads = [draw.randint(0, 3) for _ in range(draw.choice([2, 4]))]
+        pads, more = ([draw.randint(0, 3) for _ in range(draw.choice([2, 4]))] for _ in range(2))
         padding, stride = draw.choice([0, 0, 1]), draw.randint(1, 3)
-        of = padded_and_cut(pads, draw.randint(0, 3), draw.randint(-3, -1), padding > 0)
+        of = functools.partial(padded_twice, pads=pads, more=more)
         function = convolution_of(of, stride, padding, groups)
         prepared = check(function, [rand(2, channels, 9, 11), w], static=[1])
         assert prepared.count("torchrlopt.conv") == 1
-        # What was left away is not read by a window that reaches beyond.
-        assert prepared.count("pad") == int(padding > 0), prepared.targets
+        assert prepared.count("pad") == 0, prepared.targets
 
 
 def test_zeros_behind_an_image_and_steps_between_windows() -> None:
@@ -170,8 +137,9 @@ def test_other_paddings_stay() -> None:
         lambda x: F.pad(x, [1, -1]),
         lambda x: F.pad(x, [1, 1, 0, 2], mode="reflect"),
         lambda x: x[:, :, ::2],
+        lambda x: F.pad(x, [2, 0, 1, 1])[:, :, 1:, :-2],
     ):
-        check(convolution_of(of), [rand(1, 8, 9, 9), weight(8, 8, 3, 3)], static=[1])
+        check(convolution_of(of, padding=1), [rand(1, 8, 9, 9), weight(8, 8, 3, 3)], static=[1])
 
 
 def test_some_channels_of_an_image_are_read_where_they_lie() -> None:
@@ -338,7 +306,6 @@ def test_with_other_instructions(instructions: str) -> None:
         "            test_winograd.test_threads_share_what_they_compute(name, tile)\n"
         "        for value in (3e38, torch.inf, torch.nan):\n"
         "            test_winograd.test_what_is_not_finite_stays_where_it_is(value, tile)\n"
-        "        test_winograd.test_what_is_by_far_the_largest_costs_others_two_digits(1e6, tile, 0.0)\n"
         "        test_winograd.test_windows_that_see_zeros_only_give_the_bias(0.1, tile)\n"
         "        test_winograd.test_rounding_is_that_of_a_sum(64, 2.5, tile)\n"
         "    for name in test_shares.CONVOLUTIONS:\n"

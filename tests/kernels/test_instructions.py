@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from tests.kernels import test_attention_kernel, test_few_channels, test_int8, test_matrix_unit
+from tests.kernels import (
+    test_attention_kernel,
+    test_few_channels,
+    test_guarded_memory,
+    test_int8,
+    test_matrix_unit,
+)
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 
@@ -65,7 +71,7 @@ def test_all_of_the_matrix_unit_in_software() -> None:
     assert found["half"] == [has_half, has_half], "they need the processor's own instructions"
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     # Attention and first convolutions of bfloat16 have products of the unit, too.
-    modules = test_matrix_unit, test_int8, test_attention_kernel, test_few_channels
+    modules = test_matrix_unit, test_int8, test_attention_kernel, test_few_channels, test_guarded_memory
     files = [str(each.__file__) for each in modules]
     assert "passed" in limited(limit, "-m", "pytest", *options, *files)
 

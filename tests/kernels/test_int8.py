@@ -17,9 +17,16 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from tests.kernels.image_cases import rand, weight
-from tests.kernels.kernel_cases import Prepared, prepare, threads
-from tests.kernels.test_indirect import ACTIVATIONS
-from tests.kernels.test_winograd import epilogue
+from tests.kernels.kernel_cases import (
+    ACTIVATIONS,
+    Prepared,
+    convolved,
+    epilogue,
+    multiplied,
+    prepare,
+    threads,
+    window_of,
+)
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.int8 import supports
@@ -37,21 +44,11 @@ aten = torch.ops.aten
 
 
 def linear(x: Tensor, w: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
-    numbers = indirect.numbers_of_product(w.shape[0], epilogue(activation), indirect.INT8)
-    return indirect.linear(x, indirect.pack(w, bias, 1, indirect.INT8, x.dtype), numbers)
+    return multiplied(x, w, bias, indirect.INT8, epilogue(activation))
 
 
-def convolve(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None = None,
-    stride: int = 1,
-    padding: int = 0,
-    dilation: int = 1,
-) -> Tensor:
-    window = indirect.Window(w.shape[0], w.shape[2:], (stride,) * 2, (padding,) * 2, (dilation,) * 2)
-    packed = indirect.pack(w, bias, 1, indirect.INT8, x.dtype)
-    return indirect.convolve(x, packed, None, window.of_convolution(1, epilogue("none"), indirect.INT8))
+def convolve(x: Tensor, w: Tensor, bias: Tensor | None = None, *steps: int) -> Tensor:
+    return convolved(x, w, bias, window_of(w, *steps), 1, indirect.INT8)
 
 
 def step(x: Tensor, axis: int) -> Tensor:
@@ -223,9 +220,9 @@ def test_images_without_windows(size: tuple[int, int]) -> None:
 
 def test_pixels_that_are_not_finite_show_where_they_are_seen() -> None:
     x, w = rand(1, 16, 12, 12).contiguous(memory_format=LAST), weight(32, 16, 3, 3)
-    whole = convolve(x, w, padding=1)
+    whole = convolve(x, w, None, 1, 1)
     x[0, 3, 5, 6] = math.nan
-    got = convolve(x, w, padding=1)
+    got = convolve(x, w, None, 1, 1)
     assert bool(got[0, :, 4:7, 5:8].isnan().all())
     got[0, :, 4:7, 5:8] = whole[0, :, 4:7, 5:8]
     assert torch.equal(got, whole)

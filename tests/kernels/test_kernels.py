@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tests.kernels.image_cases import rand, weight
 from tests.kernels.kernel_cases import check, compare, prepare
 from torchrlopt.executors.eager.kernels import packing
 
@@ -21,16 +22,6 @@ IMAGE = (2, 16, 14, 14)
 
 
 pytestmark = pytest.mark.usefixtures("without_own_kernels")  # test_indirect.py is about these
-
-
-def rand(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    generator = torch.Generator().manual_seed(sum(shape) + len(shape))
-    return torch.randn(*shape, generator=generator).to(dtype)
-
-
-def weight(*shape: int) -> Tensor:
-    """[out, in, ...], scaled so that results are of the order of one."""
-    return rand(*shape) / max(1, rand(*shape)[:1].numel()) ** 0.5
 
 
 def conv_args(

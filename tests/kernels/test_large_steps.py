@@ -9,6 +9,7 @@ from torch import nn
 
 import torchrlopt
 from tests.kernels.image_cases import rand, weight
+from tests.kernels.kernel_cases import convolved
 from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.epilogues import Epilogue
@@ -22,7 +23,7 @@ def test_one_window(channels: int, stride: int) -> None:
     x, w = rand(2, channels, 8, 8).contiguous(memory_format=torch.channels_last), weight(16, channels, 3, 3)
     window = indirect.Window(16, (3, 3), (stride, stride), (0, 0), (1, 1))
     assert window.is_usual()
-    got = indirect.convolve(x, indirect.pack(w, None, 1), None, window.of_convolution(1, Epilogue()))
+    got = convolved(x, w, window=window)
     torch.testing.assert_close(got, F.conv2d(x, w, stride=stride), rtol=1e-5, atol=1e-5)
 
 

@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from tests.kernels.image_cases import rand, weight
-from tests.kernels.kernel_cases import one_by_one, threads
+from tests.kernels.kernel_cases import convolved, multiplied, one_by_one, threads, window_of
 from torchrlopt.executors.eager.kernels import indirect
-from torchrlopt.executors.eager.kernels.epilogues import NONE
 
 pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels for this processor")
 
@@ -18,9 +17,9 @@ pytestmark = pytest.mark.skipif(indirect.kernels() is None, reason="no kernels f
 @pytest.mark.parametrize("outputs", [16, 70])
 def test_the_error_is_half_of_that_of_one_by_one(terms: int, outputs: int) -> None:
     x, w = rand(30, terms), rand(outputs, terms)
-    got = indirect.linear(x, indirect.pack(w, None, 1), indirect.numbers_of_product(outputs, NONE))
     expected = x.double() @ w.double().t()
-    error, known = ((each - expected).square().mean().sqrt() for each in (got, one_by_one(x, w)))
+    found = multiplied(x, w), one_by_one(x, w)
+    error, known = ((each - expected).square().mean().sqrt() for each in found)
     assert error < known / 2
 
 
@@ -29,12 +28,10 @@ def test_a_border_that_some_tiles_do_not_see_changes_nothing(channels: int) -> N
     """Tiles leave out taps that none of their pixels sees: parts end at the same places all the same."""
     x = rand(1, channels, 12, 12).contiguous(memory_format=torch.channels_last)
     w = weight(64, channels, 5, 5)
-    window = indirect.Window(64, (5, 5), (1, 1), (2, 2), (1, 1))
-    packed, numbers = indirect.pack(w, None, 1), window.of_convolution(1, NONE)
     found = []
     for count in (1, 2, 3):
         with threads(count):
-            found.append(indirect.convolve(x, packed, None, numbers))
+            found.append(convolved(x, w, window=window_of(w, 1, 2)))
     assert all(torch.equal(each, found[0]) for each in found)
     expected = F.conv2d(x.double(), w.double(), padding=2)
     assert (found[0] - expected).abs().max() < 2e-6 * max(1.0, expected.abs().max())

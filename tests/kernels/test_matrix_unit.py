@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-import torchrlopt
 from tests.kernels.image_cases import rand, weight
-from tests.kernels.kernel_cases import check, threads
-from tests.kernels.test_indirect import ACTIVATIONS
-from tests.kernels.test_winograd import epilogue, expect_right
+from tests.kernels.kernel_cases import ACTIVATIONS, check, epilogue, multiplied, threads
+from tests.kernels.test_winograd import expect_right
 from torchrlopt import _C
 from torchrlopt.executors.eager.inventory import inventory
 from torchrlopt.executors.eager.kernels import indirect
@@ -29,15 +26,8 @@ LAST = torch.channels_last
 EPSILON = torch.finfo(torch.float32).eps
 
 
-def linear(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None = None,
-    method: int = indirect.BF16X3,
-    activation: str = "none",
-) -> Tensor:
-    numbers = indirect.numbers_of_product(w.shape[0], epilogue(activation), method)
-    return indirect.linear(x, indirect.pack(w, bias, 1, method), numbers)
+def linear(x: Tensor, w: Tensor, bias: Tensor | None = None, method: int = indirect.BF16X3) -> Tensor:
+    return multiplied(x, w, bias, method)
 
 
 ROUNDINGS = {indirect.BF16X3: 4 * EPSILON, indirect.BF16X2: 2**-15, indirect.BF16: 8 * EPSILON}
@@ -262,23 +252,8 @@ def test_a_sequence_in_turns_gives_the_same_bits() -> None:
     assert all(torch.equal(each, results[0]) for each in results)
 
 
-def test_through_the_product_interface(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    own = indirect.pack
-
-    def pack(w: Tensor, bias: Tensor | None, groups: int, method: int = 0, *rest: Any) -> Tensor:
-        asked.append(method)
-        return own(w, bias, groups, method, *rest)
-
-    monkeypatch.setattr(indirect, "pack", pack)
-    torch.manual_seed(0)
-    x = torch.randn(4, 32, 256)
-    for numerics in ("real", "strict"):
-        asked.clear()
-        model = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 256)).eval()
-        fast = torchrlopt.optimise(model, x, executor="eager", numerics=numerics, measure=False, cache=False)
-        with torch.no_grad():
-            torch.testing.assert_close(fast(x), model(x), rtol=1e-5, atol=1e-5)
-            assert (indirect.BF16X3 in asked) == (numerics == "real")
-            model[0].weight.mul_(2)  # what has changed is split anew
-            torch.testing.assert_close(fast(x), model(x), rtol=1e-5, atol=1e-5)
+def test_strict_numerics_split_nothing() -> None:
+    args = [rand(128, 256), rand(512, 256) / 16]
+    for is_real in (False, True):
+        prepared = check(F.linear, args, static=[1], is_real=is_real)
+        assert any("unit" in name for name in inventory(prepared.split.main.graph).packed) == is_real

@@ -59,15 +59,3 @@ def test_windows_of_infinities(dtype: torch.dtype) -> None:
     x[1, 3, 2, 2] = torch.inf
     for padding in (0, 1):
         assert torch.equal(largest(x, 3, padding), F.max_pool2d(x, 3, 1, padding))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [(1, 1), (2, 3), (4, 2), (5, 5)])
-@pytest.mark.parametrize("dilation", [1, 2])
-def test_windows_of_any_size(dtype: torch.dtype, size: tuple[int, int], dilation: int) -> None:
-    x = torch.randn(2, 48, 13, 11, generator=torch.Generator().manual_seed(0)).to(dtype)
-    for stride in (1, 2, 3):
-        padding = (size[0] // 2, size[1] // 2)
-        window = indirect.Window(48, size, (stride, stride), padding, (dilation, dilation))
-        got = indirect.pool(x.contiguous(memory_format=torch.channels_last), window.of_pool("max"))
-        assert torch.equal(got, F.max_pool2d(x, size, stride, padding, dilation))

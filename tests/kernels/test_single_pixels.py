@@ -9,16 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tests.kernels.image_cases import rand, weight
 from tests.kernels.kernel_cases import check
 
 CONVOLUTION, LINEAR = "conv", "linear"  # of ATen, oneDNN or our own
-
-
-def rand(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    generator = torch.Generator().manual_seed(sum(shape))
-    scale = max(1, shape[1] if len(shape) > 1 else 1) ** 0.5
-    drawn: Tensor = torch.randn(*shape, generator=generator) / scale
-    return drawn.to(dtype)
 
 
 @pytest.mark.parametrize("batch", [0, 1, 3])
@@ -29,7 +23,7 @@ def test_a_kernel_as_large_as_the_image(batch: int, pixels: tuple[int, ...], has
         convolution = (F.conv1d, F.conv2d, F.conv3d)[len(pixels) - 1]
         return convolution(x, w, b if has_bias else None).sigmoid()
 
-    args = [rand(batch, 12, *pixels), rand(8, 12, *pixels), rand(8)]
+    args = [rand(batch, 12, *pixels), weight(8, 12, *pixels), rand(8)]
     prepared = check(function, args, static=[1, 2])
     assert prepared.count(LINEAR) == 1
     assert prepared.count(CONVOLUTION) == 0
@@ -42,13 +36,13 @@ def test_an_excitation_block(dtype: torch.dtype) -> None:
         return x * scale
 
     shapes = ((2, 16, 6, 5), (4, 16, 1, 1), (4,), (16, 4, 1, 1), (16,))
-    prepared = check(function, [rand(*shape, dtype=dtype) for shape in shapes], static=[1, 2, 3, 4])
+    prepared = check(function, [weight(*shape).to(dtype) for shape in shapes], static=[1, 2, 3, 4])
     assert prepared.count(LINEAR) == 2
     assert prepared.count(CONVOLUTION) == 0
 
 
 def test_an_activation_is_fused_as_behind_any_product() -> None:
-    args = [rand(64, 512, 1, 1), rand(512, 512, 1, 1), rand(512)]
+    args = [rand(64, 512, 1, 1), weight(512, 512, 1, 1), rand(512)]
     prepared = check(lambda x, w, b: F.hardswish(F.conv2d(x, w, b)).tanh(), args, static=[1, 2])
     assert prepared.count("_linear_pointwise") + prepared.count("torchrlopt.linear.default") == 1
     assert prepared.count("hardswish") == 0
@@ -56,7 +50,7 @@ def test_an_activation_is_fused_as_behind_any_product() -> None:
 
 
 def test_weights_that_are_none_and_a_batch_that_varies() -> None:
-    args = [rand(3, 12, 1, 1), rand(8, 12, 1, 1)]
+    args = [rand(3, 12, 1, 1), weight(8, 12, 1, 1)]
     assert check(lambda x, w: F.conv2d(x, w), args, static=[]).count(LINEAR) == 1
     dynamic = check(lambda x, w: F.conv2d(x.mean((2, 3), keepdim=True), w), args, static=[1], dynamic=True)
     assert dynamic.count(LINEAR) == 1
@@ -73,5 +67,5 @@ def test_weights_that_are_none_and_a_batch_that_varies() -> None:
     ],
 )
 def test_other_convolutions_stay(x: Any, w: Any, window: dict[str, Any]) -> None:
-    prepared = check(lambda x, w: F.conv2d(x, w, **window), [rand(*x), rand(*w)], static=[1])
+    prepared = check(lambda x, w: F.conv2d(x, w, **window), [rand(*x), weight(*w)], static=[1])
     assert prepared.count(CONVOLUTION) == 1
