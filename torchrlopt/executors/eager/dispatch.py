@@ -44,16 +44,11 @@ _NN = (
 )
 
 
-def _builtins() -> dict[Any, Any]:
-    table = {}
-    for names, module in ((_TORCH, torch), (_NN, nn_builtins)):
-        for name in names.split():
-            packet, overload = name.split(".")
-            table[getattr(getattr(aten, packet), overload)] = getattr(module, packet)
-    return table
-
-
-BUILTINS: dict[Any, Any] = _builtins()
+BUILTINS: dict[Any, Any] = {
+    getattr(getattr(aten, packet), overload): getattr(module, packet)
+    for names, module in ((_TORCH, torch), (_NN, nn_builtins))
+    for packet, overload in (name.split(".") for name in names.split())
+}
 """Maps an overload to the builtin function that computes it from the same arguments."""
 
 # These take sizes as separate arguments, which the argument parser reads faster than a list.

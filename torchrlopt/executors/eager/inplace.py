@@ -8,6 +8,7 @@ nothing may overwrite them.
 from __future__ import annotations
 
 import operator
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -51,15 +52,18 @@ def reuse_memory(module: fx.GraphModule) -> None:
     """
     if any(is_mutable(node) and node.target not in WRITERS for node in module.graph.nodes):
         return  # this pass does not track the program's own mutations
+    reused: set[fx.Node] = set()
     for node in module.graph.nodes:
         target = _in_place_form(node.target) if node.op == "call_function" else None
         if target is None:
             continue
-        if _is_dead_temporary(node.args[0], node):
+        operands = node.args[:2] if _is_commutative(node) else node.args[:1]
+        operand = next((each for each in operands if _is_dead_temporary(each, node, reused)), None)
+        if operand is not None:
+            if operand is not node.args[0]:
+                node.args = (operand, node.args[0])
             node.target = target
-        elif _is_commutative(node) and _is_dead_temporary(node.args[1], node):
-            node.args = (node.args[1], node.args[0])
-            node.target = target
+            reused.add(node)
 
 
 def _is_commutative(node: fx.Node) -> bool:
@@ -79,11 +83,11 @@ def _in_place_form(target: Any) -> Any:
     return overload if ours == theirs else None
 
 
-def _is_dead_temporary(operand: object, node: fx.Node) -> bool:
+def _is_dead_temporary(operand: object, node: fx.Node, reused: Collection[fx.Node]) -> bool:
     """True if only `node` reads the operand and its result fits into the operand's memory."""
     if not isinstance(operand, fx.Node) or only_user(operand) is not node or operand.op != "call_function":
         return False
-    if not _is_fresh(operand):
+    if operand not in reused and not _is_fresh(operand):
         return False
     before, after = tensor_of(operand), tensor_of(node)
     if before is None or after is None or before.dtype != after.dtype or before.device != after.device:
@@ -97,34 +101,13 @@ def _is_dead_temporary(operand: object, node: fx.Node) -> bool:
 
 
 def _is_fresh(operand: fx.Node) -> bool:
+    """Whether a result is memory that nothing else shares."""
+    if operand.target in _FRESH:
+        return True
     # Every result of a sequence of kernels is new memory.
     source: Any = operand.args[0] if operand.target is operator.getitem else operand
-    if _promises_new_memory(source.target):
-        return True
-    return operand.target in _FRESH or _writes_new_memory(operand.target)
-
-
-def _promises_new_memory(target: Any) -> bool:
-    """Whether a schema of ours, or of oneDNN's packed operators, marks all results as unaliased."""
-    if not isinstance(target, OpOverload) or target.namespace not in (NAMESPACE, "mkldnn"):
+    if not isinstance(source.target, OpOverload):
         return False
-    return all(result.alias_info is None for result in schema_of(target).returns)
-
-
-def _writes_new_memory(target: Any) -> bool:
-    """True for elementwise calls, whose result is unaliased memory.
-
-    This includes calls that this pass has already turned into their in-place forms.
-    """
-    if not isinstance(target, OpOverload):
-        return False
-    if not is_pointwise(target):
-        return _is_in_place_form(target)
-    return not is_composite(target)
-
-
-def _is_in_place_form(target: Any) -> bool:
-    """True for the in-place form of an elementwise operator."""
-    name = schema_of(target).name.rpartition("::")[2]
-    functional = getattr(getattr(aten, name.removesuffix("_"), None), overload_name(target), None)
-    return name.endswith("_") and functional is not None and is_elementwise(functional)
+    if source.target.namespace in (NAMESPACE, "mkldnn"):
+        return all(result.alias_info is None for result in schema_of(source.target).returns)
+    return source is operand and is_pointwise(source.target) and not is_composite(source.target)

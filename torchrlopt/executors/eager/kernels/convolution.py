@@ -113,7 +113,7 @@ def _takes(site: Convolution) -> bool:
 
 
 def _window_of(site: Convolution) -> tuple[fx.Node, indirect.Window]:
-    """The input of a convolution and its window, which includes surrounding zero padding and crops."""
+    """The input of a convolution and its window, which includes surrounding zero padding."""
     shape = static_shape(site.weight)
     assert shape is not None  # as `_takes` sees
     x, before, behind = without_padding(site)

@@ -6,7 +6,6 @@ their results directly into the concatenated image, so nothing is copied.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Collection
 from typing import Any
 
@@ -25,7 +24,7 @@ from torchrlopt.executors.eager.kernels.operators import (
     can_write,
     write_into,
 )
-from torchrlopt.executors.eager.kernels.selection import replace
+from torchrlopt.executors.eager.kernels.selection import first_result, replace
 from torchrlopt.executors.lowering.fx_values import (
     ORIGIN,
     arguments,
@@ -73,24 +72,23 @@ def _is_wide(node: Any) -> bool:
 
 def _pool(graph: fx.Graph, node: fx.Node, images: set[fx.Node], is_real: bool) -> None:
     """Call our kernel at this node, if it is a pool that we support."""
+    last: fx.Node | None = node
     found = None
     if node.target is aten.max_pool2d_with_indices.default:
-        last: fx.Node | None = only_user(node)
-        if last is None or last.target is not operator.getitem or last.args[1] != 0:
-            return  # the indices are read
+        last = first_result(node)
         found = _window(node, "max")
     elif node.target is aten.avg_pool2d.default:
-        last, named = node, arguments(node)
+        named = arguments(node)
         if named["divisor_override"] is None:
             found = _window(node, "mean" if named["count_include_pad"] else "mean of inside")
     elif node.target is aten.mean.dim:
-        last, named = node, arguments(node)
+        named = arguments(node)
         axes = sorted(axis % 4 for axis in named["dim"] or ())
         given = tensor_of(node.args[0])
         is_same = given is not None and named["dtype"] in (None, given.dtype)
         if axes == [2, 3] and named["keepdim"] and is_same:
             found = _whole_image(node)
-    if found is None or last is None:
+    if found is None or last is None:  # the indices of a max pool are read
         return
     call = replace(graph, node, last, POOL, (node.args[0], *found))
     absorb_result(graph, call, is_real)
@@ -103,9 +101,8 @@ def _normalise(
     """Replace a batch norm that was not folded into a product by a 1x1 depthwise convolution."""
     named = arguments(node)
     facts = [named[name] for name in ("weight", "bias", "running_mean", "running_var")]
-    last: fx.Node | None = only_user(node)
-    is_used = last is not None and last.target is operator.getitem and last.args[1] == 0
-    if last is None or not is_used or named["input"] not in images or not _is_wide(named["input"]):
+    last = first_result(node)
+    if last is None or named["input"] not in images or not _is_wide(named["input"]):
         return
     given = [each for each in facts if each is not None]
     if not all(each in static and indirect.are_for(tensor_of(each)) for each in given):
@@ -150,20 +147,14 @@ def _join(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
     """Let the parts be written directly into the result, if our kernels compute at least one of them."""
     named = arguments(node)
     shape, parts = static_shape(node), named["tensors"]
-    if (
-        shape is None
-        or len(shape) != 4
-        or named["dim"] % 4 != 1
-        or not indirect.are_for(tensor_of(node))
-        or 0 in shape
-    ):
+    if shape is None or len(shape) != 4 or named["dim"] % 4 != 1 or 0 in shape:
         return
     if len(set(parts)) < len(parts) or not images.issuperset(parts):
         return
     dtype = node.meta["val"].dtype
-    if not all(indirect.are_for(tensor_of(part), dtype) for part in parts):
+    if not all(indirect.are_for(tensor_of(each), dtype) for each in (node, *parts)):
         return
-    writers = [part for part in parts if _can_write(part, node)]
+    writers = [part for part in parts if can_write(part) and only_user(part) is node]
     if not writers:
         return
     first = next(each for each in graph.nodes if each in set(writers))
@@ -188,8 +179,3 @@ def _join(graph: fx.Graph, node: fx.Node, images: set[fx.Node]) -> None:
     node.replace_all_uses_with(whole)
     graph.erase_node(node)
     images.add(whole)
-
-
-def _can_write(part: fx.Node, reader: fx.Node) -> bool:
-    """Whether one of our kernels computes a part, for this reader only."""
-    return can_write(part) and only_user(part) is reader

@@ -168,16 +168,7 @@ def pack_norm(
     eps: float,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """A batch norm with fixed statistics, packed as a 1x1 depthwise convolution.
-
-    Args:
-        weight: [channels]; None for ones.
-        bias: [channels]; None for zeros.
-        mean: [channels].
-        var: [channels].
-        eps: added to the variance.
-        dtype: of the image.
-    """
+    """A batch norm with fixed statistics [channels] of an image, packed as a 1x1 depthwise convolution."""
     # As in ATen, in float32: one product and one sum per element.
     scale = torch.rsqrt(var.float() + eps)
     scale = scale if weight is None else scale * weight
@@ -217,14 +208,7 @@ def convolve(
 def pool(
     x: torch.Tensor, numbers: tuple[int, ...], room: torch.Tensor | None = None, first_channel: int = 0
 ) -> torch.Tensor:
-    """A pool, in channels_last.
-
-    Args:
-        x: as for `convolve`.
-        numbers: result of `Window.of_pool`.
-        room: as for `convolve`.
-        first_channel: as for `convolve`.
-    """
+    """A pool, in channels_last, with the numbers of `Window.of_pool`; other arguments as for `convolve`."""
     ours = present(x.dtype)
     result = recorded("pool", ours.pool, _resolved(x), numbers, room, first_channel)
     if result is None:
@@ -251,12 +235,7 @@ def linear(x: torch.Tensor, packed: torch.Tensor, numbers: tuple[float, ...]) ->
 
 
 def shuffle(x: torch.Tensor, groups: int) -> torch.Tensor:
-    """Interleave the channels of the groups, in channels_last: ATen's `channel_shuffle`.
-
-    Args:
-        x: as for `convolve`.
-        groups: number of channel groups, all of the same size.
-    """
+    """Interleave the channels of groups of the same size, in channels_last: ATen's `channel_shuffle`."""
     ours = present(x.dtype)
     result = recorded("channel_shuffle", ours.shuffle, _resolved(x), groups)
     if result is None:

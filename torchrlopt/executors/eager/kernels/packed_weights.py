@@ -15,7 +15,7 @@ from torch import fx
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.operators import PACK
 from torchrlopt.executors.eager.kernels.selection import insert_after
-from torchrlopt.executors.lowering.fx_values import ORIGIN, shape_key, tensor_of
+from torchrlopt.executors.lowering.fx_values import shape_key, tensor_of
 from torchrlopt.executors.weights.half_precision import available_bytes
 
 
@@ -79,8 +79,6 @@ class PackedWeights:
                 self._graph, last, PACK, (weight, bias, groups, method, weight.meta["val"].dtype)
             )
             call.meta["val"] = weight.meta["val"]
-            if ORIGIN in weight.meta:
-                call.meta[ORIGIN] = weight.meta[ORIGIN]
             self._made[key] = call
         return self._made[key]
 

@@ -6,12 +6,13 @@ holds the nodes that are the same in every call.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
 from torch import fx
 
-from torchrlopt.executors.lowering.fx_values import ORIGIN
+from torchrlopt.executors.lowering.fx_values import ORIGIN, only_user
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -19,6 +20,14 @@ HALF = (torch.float16, torch.bfloat16)
 def has_cuda_kernels(value: torch.Tensor | None) -> bool:
     """True if cuDNN and cuBLAS have fused kernels for the dtype and device of this tensor."""
     return value is not None and value.device.type == "cuda" and value.dtype in (*HALF, torch.float32)
+
+
+def first_result(node: fx.Node) -> fx.Node | None:
+    """The first of several results of a call, if nobody reads the others, and it is read once."""
+    reader = only_user(node)
+    return (
+        reader if reader is not None and reader.target is operator.getitem and reader.args[1] == 0 else None
+    )
 
 
 def insert_after(graph: fx.Graph, node: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:

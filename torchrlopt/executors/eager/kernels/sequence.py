@@ -147,17 +147,12 @@ def interpret(
         elif name == "pointwise":
             made = _pointwise(x, other, *numbers)
             made = call(indirect.fill, made, *place) if place else made
+        elif name == "slice":
+            made = x.narrow(1 if x.dim() == 4 else -1, each.first_channel, int(numbers[0]))
         else:
-            made = _looked_at(name, x, each)
+            made = x.reshape(numbers) if name == "view" else x
         values.append(made)
     return [values[at] for at in program.outputs]
-
-
-def _looked_at(name: str, x: torch.Tensor, each: Instruction) -> torch.Tensor:
-    """Operations without computation: a view, a slice of channels, or the identity."""
-    if name == "slice":
-        return x.narrow(1 if x.dim() == 4 else -1, each.first_channel, int(each.numbers[0]))
-    return x.reshape(each.numbers) if name == "view" else x  # type: ignore[arg-type]
 
 
 def _pointwise(

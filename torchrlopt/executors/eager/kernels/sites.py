@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -120,48 +119,18 @@ def _can_transpose(
 
 
 def without_padding(site: Convolution) -> tuple[fx.Node, list[int], list[int]]:
-    """Fold zero paddings and crops in front of a 2-D convolution into its window.
+    """Fold zero paddings in front of a 2-D convolution into its window.
 
     Returns:
-        The image before padding and cropping, and how far the windows extend beyond it: top and left, bottom
-            and right. Negative if they stay inside.
+        The image before padding, and how far the windows extend beyond it: top and left, bottom and right.
     """
     x, before, behind = site.x, list(site.padding), list(site.padding)
-    # Windows that extend beyond a slice would read the cropped pixels, but the convolution reads zeros there.
-    reaches_on = any(before)
-    while x.op == "call_function":
-        if x.target is aten.slice.Tensor and not reaches_on:
-            found = _left_away(x)
-            if found is None:
-                break
-            axis, front, back = found
-            before[axis] -= front
-            behind[axis] -= back
-        elif x.target is aten.constant_pad_nd.default:
-            pads = _zeros_around(x)
-            if pads is None:
-                break
-            reaches_on = True
-            for axis, (front, back) in enumerate(pads):
-                before[axis] += front
-                behind[axis] += back
-        else:
-            break
+    while x.target is aten.constant_pad_nd.default and (pads := _zeros_around(x)) is not None:
+        for axis, (front, back) in enumerate(pads):
+            before[axis] += front
+            behind[axis] += back
         x = arguments(x)["self"]
     return x, before, behind
-
-
-def _left_away(part: fx.Node) -> tuple[int, int, int] | None:
-    """For a crop of an image: the axis (0 rows, 1 columns) and how many are cropped before and after."""
-    named = arguments(part)
-    axis = named["dim"] % 4 - 2
-    shape = static_shape(named["self"])
-    bounds = ints([named["start"] or 0, sys.maxsize if named["end"] is None else named["end"]])
-    if shape is None or len(shape) != 4 or bounds is None or named["step"] != 1 or axis < 0:
-        return None
-    size = shape[axis + 2]
-    start, end, _ = slice(*bounds).indices(size)
-    return (axis, start, size - end) if start < end else None
 
 
 def _zeros_around(padding: fx.Node) -> list[tuple[int, int]] | None:
@@ -294,17 +263,13 @@ def joined(graph: fx.Graph, site: Product) -> tuple[fx.Node, fx.Node | None]:
 def rows_of(
     graph: fx.Graph, site: Product, static: Collection[fx.Node], packed: dict[Any, fx.Node]
 ) -> fx.Node:
-    """The weight as [out, in]."""
-    return site.weight if site.is_transposed else _transposed(graph, site.weight, static, packed)
-
-
-def _transposed(
-    graph: fx.Graph, weight: fx.Node, static: Collection[fx.Node], packed: dict[Any, fx.Node]
-) -> fx.Node:
-    """The transpose of a precomputed matrix, created once.
+    """The weight as [out, in], created once.
 
     The transpose of concatenated transposes concatenates their sources, so no element is moved twice.
     """
+    weight = site.weight
+    if site.is_transposed:
+        return weight
     source = source_of_transpose(weight)
     if source is not None and source in static:
         return source
