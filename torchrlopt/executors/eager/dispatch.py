@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels.library import direct_form, is_ours
+from torchrlopt.executors.eager.kernels.selection import first_result, replace
 from torchrlopt.executors.eager.kernels.sequence import SEQUENCE, SEQUENCE_INTO, direct_sequence
 from torchrlopt.executors.lowering.fx_values import arguments, shape_key
 from torchrlopt.torch_private.operators import nn_builtins
@@ -98,18 +99,13 @@ def use_builtins(module: fx.GraphModule) -> None:
 
 def _only_normalised(graph: fx.Graph, node: fx.Node) -> None:
     """Call `torch.layer_norm`, which has one result, if nobody reads the mean and the deviation."""
-    named = arguments(node)
-    if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.users):
+    result = first_result(node)
+    if result is None:
         node.target = BUILTINS[node.target]
         return
-    with graph.inserting_before(node):
-        args = tuple(named[name] for name in ("input", "normalized_shape", "weight", "bias", "eps"))
-        call = graph.call_function(torch.layer_norm, args)
-    for user in list(node.users):
-        call.meta.update(user.meta)
-        user.replace_all_uses_with(call)
-        graph.erase_node(user)
-    graph.erase_node(node)
+    named = arguments(node)
+    args = tuple(named[name] for name in ("input", "normalized_shape", "weight", "bias", "eps"))
+    replace(graph, node, result, torch.layer_norm, args)
 
 
 def _index(node: fx.Node) -> None:

@@ -182,10 +182,7 @@ class _Propagation:
             node.replace_input_with(x, self._restore(x))
             return
         if x.target in VIEWS:  # a slice of an image's channels has gaps between the pixels
-            dense = insert_after(self._graph, x, aten.contiguous.default, (x,))
-            dense.kwargs = {"memory_format": torch.channels_last}
-            self._layout[dense] = _Layout.CHANNELS_LAST
-            node.replace_input_with(x, dense)
+            node.replace_input_with(x, self._copied(x, torch.channels_last))
         self._layout[node] = _Layout.OTHER
 
     def _is_large(self, source: fx.Node, node: fx.Node) -> bool:
@@ -202,11 +199,14 @@ class _Propagation:
                 return node  # both layouts are the same in memory
             rank = len(shape_key(node) or ())
             layout = torch.channels_last if rank == 4 else torch.channels_last_3d
-            converted = insert_after(self._graph, node, aten.contiguous.default, (node,))
-            converted.kwargs = {"memory_format": layout}
-            self._layout[converted] = _Layout.CHANNELS_LAST
-            self._channels_last[node] = converted
+            self._channels_last[node] = self._copied(node, layout)
         return self._channels_last[node]
+
+    def _copied(self, node: fx.Node, layout: torch.memory_format) -> fx.Node:
+        """The node's value without gaps in this layout of channels_last."""
+        call = insert_after(self._graph, node, aten.contiguous.default, (node,), memory_format=layout)
+        self._layout[call] = _Layout.CHANNELS_LAST
+        return call
 
     def _restore(self, node: fx.Node) -> fx.Node:
         """The node's value with the strides of the original program."""

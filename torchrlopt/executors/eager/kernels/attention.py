@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 
 import torch
 from torch import fx
@@ -12,6 +11,7 @@ from torchrlopt import _C
 from torchrlopt.executors.eager.kernels import indirect
 from torchrlopt.executors.eager.kernels.dtypes import KERNEL_DTYPES
 from torchrlopt.executors.eager.kernels.operators import ATTENTION
+from torchrlopt.executors.eager.kernels.selection import first_result, replace
 from torchrlopt.executors.lowering.fx_values import arguments, shape_key, tensor_of
 
 aten = torch.ops.aten
@@ -22,30 +22,15 @@ _ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu.default
 def select_attentions(graph: fx.Graph) -> None:
     """Replace attention by our kernel where that is faster; see `selection`."""
     for node in graph.find_nodes(op="call_function", target=_ATTENTION):
-        results = _results(node)
-        is_by_heads = _layout(results[0]) if results else None
-        if is_by_heads is None or not _is_taken(node):
+        result = first_result(node)
+        is_by_heads = None if result is None else _layout(result)
+        if result is None or is_by_heads is None or not _is_taken(node):
             continue
         named = arguments(node)
         scale, size = named["scale"], named["query"].meta["val"].shape[-1]
         k, v = _without_repeat(named["key"], named["value"])
         numbers = (named["is_causal"], 1 / math.sqrt(size) if scale is None else scale, is_by_heads)
-        with graph.inserting_before(node):
-            call = graph.call_function(ATTENTION, (named["query"], k, v, named["attn_mask"], *numbers))
-        call.meta = dict(results[0].meta)
-        for result in results:
-            result.replace_all_uses_with(call)
-            graph.erase_node(result)
-        graph.erase_node(node)
-
-
-def _results(node: fx.Node) -> list[fx.Node]:
-    """The nodes that hold the result; empty if another output of the call is read too."""
-    for user in [user for user in node.users if not user.users and user.op == "call_function"]:
-        user.graph.erase_node(user)
-    users = list(node.users)
-    is_read_alone = all(user.target is operator.getitem and user.args[1] == 0 for user in users)
-    return users if is_read_alone else []
+        replace(graph, node, result, ATTENTION, (named["query"], k, v, named["attn_mask"], *numbers))
 
 
 def _layout(result: fx.Node) -> bool | None:

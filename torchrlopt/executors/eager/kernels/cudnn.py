@@ -199,7 +199,8 @@ def _channels_last(graph: fx.Graph, site: Convolution, made: dict[Any, fx.Node])
     """The weight in channels_last; created once, right after the weight."""
     key = ("channels_last", site.weight)
     if key not in made:
-        turned = insert_after(graph, site.weight, aten.contiguous.default, (site.weight,))
-        turned.kwargs = {"memory_format": torch.channels_last}
-        made[key] = turned
+        args = (site.weight,)
+        made[key] = insert_after(
+            graph, site.weight, aten.contiguous.default, args, memory_format=torch.channels_last
+        )
     return made[key]

@@ -27,7 +27,12 @@ import torch
 from torch import fx
 
 from torchrlopt.executors.eager.kernels.library import composite
-from torchrlopt.executors.eager.kernels.selection import has_cuda_kernels, insert_after, replace
+from torchrlopt.executors.eager.kernels.selection import (
+    first_result,
+    has_cuda_kernels,
+    insert_after,
+    replace,
+)
 from torchrlopt.executors.lowering.fx_values import arguments, shape_key, static_shape, tensor_of
 
 aten = torch.ops.aten
@@ -132,7 +137,8 @@ def select_pixel_kernels(
 
 def _pool(graph: fx.Graph, node: fx.Node) -> None:
     """Call `max_pool` at this node, if nobody reads the indices."""
-    if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.users):
+    values = first_result(node)
+    if values is None:
         return
     shape = static_shape(node.args[0])
     if shape is None or math.prod(shape) > _MAX_ELEMENTS:
@@ -142,13 +148,8 @@ def _pool(graph: fx.Graph, node: fx.Node) -> None:
     lists = (kernel, named["stride"] or kernel, named["padding"], named["dilation"])
     if any(not isinstance(size, int) for sizes in lists for size in sizes):
         return
-    node.args = (node.args[0], *(list(sizes) * (2 // len(sizes)) for sizes in lists), named["ceil_mode"])
-    node.kwargs = {}
-    node.target = MAX_POOL
-    for values in list(node.users):
-        node.meta.update(values.meta)
-        values.replace_all_uses_with(node)
-        graph.erase_node(values)
+    args = (node.args[0], *(list(sizes) * (2 // len(sizes)) for sizes in lists), named["ceil_mode"])
+    replace(graph, node, values, MAX_POOL, args)
 
 
 def _join(node: fx.Node, channels_last: Collection[fx.Node]) -> None:

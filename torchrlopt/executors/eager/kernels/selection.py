@@ -25,20 +25,20 @@ def has_cuda_kernels(value: torch.Tensor | None) -> bool:
 def first_result(node: fx.Node) -> fx.Node | None:
     """The first of several results of a call, if nobody reads the others, and it is read once."""
     reader = only_user(node)
-    return (
-        reader if reader is not None and reader.target is operator.getitem and reader.args[1] == 0 else None
-    )
+    is_first = reader is not None and reader.target is operator.getitem and reader.args[1] == 0
+    return reader if is_first else None
 
 
-def insert_after(graph: fx.Graph, node: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
+def insert_after(
+    graph: fx.Graph, node: fx.Node, target: Any, args: tuple[Any, ...], **kwargs: Any
+) -> fx.Node:
     """Insert a call that reads `node`, as early as possible, with the fake value and origin of `node`."""
     if node.op == "placeholder":
-        first = next(each for each in graph.nodes if each.op != "placeholder")
-        with graph.inserting_before(first):
-            call = graph.call_function(target, args)
+        place = graph.inserting_before(next(each for each in graph.nodes if each.op != "placeholder"))
     else:
-        with graph.inserting_after(node):
-            call = graph.call_function(target, args)
+        place = graph.inserting_after(node)
+    with place:
+        call = graph.call_function(target, args, kwargs)
     call.meta["val"] = node.meta.get("val")
     if ORIGIN in node.meta:
         call.meta[ORIGIN] = node.meta[ORIGIN]
