@@ -68,9 +68,8 @@ const char* dtypes_text(DTypes dtypes);
 enum OpTraits : uint8_t {
   kNone = 0,
   kCommutative = 1,  // the inputs may be swapped
-  kDivides = 2,      // quotients of reals are not exact in integers
-  kSameBits = 4,     // rounds as IEEE 754 says, on every machine; sums do while they are integers
-  kJumps = 8  // the last digit of a real input may decide, e.g. for rounding, comparisons, or near a pole
+  kSameBits = 2,     // rounds as IEEE 754 says, on every machine; sums do while they are integers
+  kJumps = 4  // the last digit of a real input may decide, e.g. for rounding, comparisons, or near a pole
 };
 
 using Ints = std::vector<int64_t>;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <set>
 
 #include "infer/rules.h"
 
@@ -11,8 +12,11 @@ namespace {
 
 /// The epilogue of a fused operator: an activation's name, a bias, a residual of the output's shape.
 void check_epilogue(const InferCall& call, const Dims& output) {
+  static const std::set<std::string> known{"",        "Relu", "Gelu",      "GeluTanh",    "Swish",
+                                           "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu",
+                                           "Clip",    "Elu"};
   const std::string& activation = call.attr_string("activation");
-  call.require(is_activation(activation), "the name of an activation", "\"" + activation + "\"");
+  call.require(known.contains(activation), "the name of an activation", "\"" + activation + "\"");
   if (call.has(3)) {
     call.require_same_dtype(0, 3);
     call.require_dims(3, output);
@@ -104,14 +108,40 @@ class EinsumLabels {
   int ellipsis_ = 0;
 };
 
-}  // namespace
+/// A parsed equation; labels are numbers, including those of an ellipsis.
+struct Einsum {
+  std::vector<std::vector<int>> inputs;
+  std::vector<int> output;
+  int num_labels = 0;
+};
 
-bool is_activation(const std::string& name) {
-  static const std::vector<std::string> known{"",        "Relu", "Gelu",      "GeluTanh",    "Swish",
-                                              "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu",
-                                              "Clip",    "Elu"};
-  return std::find(known.begin(), known.end(), name) != known.end();
+/// Throws TypeError if the equation is malformed or does not fit the ranks.
+Einsum parse_einsum(const std::string& equation, const std::vector<int>& ranks) {
+  const std::string text = trim_spaces(equation);
+  EinsumLabels labels(equation);
+  const size_t arrow = text.find("->");
+  const std::vector<std::string> terms = split_terms(text.substr(0, arrow));
+  if (terms.size() != ranks.size()) {
+    labels.fail(std::to_string(terms.size()) + " operands", std::to_string(ranks.size()));
+  }
+  Einsum einsum;
+  for (size_t i = 0; i < terms.size(); ++i) einsum.inputs.push_back(labels.term(terms[i], ranks[i]));
+  const int bound = labels.count();
+  if (arrow == std::string::npos) {
+    einsum.output = labels.implicit_output();
+  } else {
+    einsum.output = labels.term(text.substr(arrow + 2), std::nullopt);
+    std::vector<int> sorted = einsum.output;
+    std::sort(sorted.begin(), sorted.end());
+    const bool repeats = std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
+    if (repeats || labels.count() > bound)
+      labels.fail("distinct output labels of the operands", text.substr(arrow + 2));
+  }
+  einsum.num_labels = labels.count();
+  return einsum;
 }
+
+}  // namespace
 
 Types infer_matmul(const InferCall& call) {
   const TensorType& a = call.in(0);
@@ -156,31 +186,6 @@ Types infer_gemm(const InferCall& call) {
     call.require_broadcasts_to(2, type.dims);
   }
   return {type};
-}
-
-Einsum parse_einsum(const std::string& equation, const std::vector<int>& ranks) {
-  const std::string text = trim_spaces(equation);
-  EinsumLabels labels(equation);
-  const size_t arrow = text.find("->");
-  const std::vector<std::string> terms = split_terms(text.substr(0, arrow));
-  if (terms.size() != ranks.size()) {
-    labels.fail(std::to_string(terms.size()) + " operands", std::to_string(ranks.size()));
-  }
-  Einsum einsum;
-  for (size_t i = 0; i < terms.size(); ++i) einsum.inputs.push_back(labels.term(terms[i], ranks[i]));
-  const int bound = labels.count();
-  if (arrow == std::string::npos) {
-    einsum.output = labels.implicit_output();
-  } else {
-    einsum.output = labels.term(text.substr(arrow + 2), std::nullopt);
-    std::vector<int> sorted = einsum.output;
-    std::sort(sorted.begin(), sorted.end());
-    const bool repeats = std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
-    if (repeats || labels.count() > bound)
-      labels.fail("distinct output labels of the operands", text.substr(arrow + 2));
-  }
-  einsum.num_labels = labels.count();
-  return einsum;
 }
 
 Types infer_einsum(const InferCall& call) {

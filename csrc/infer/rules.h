@@ -21,7 +21,6 @@ class InferCall {
   const TensorType& in(size_t i) const { return *inputs_[i]; }
 
   int64_t attr_int(const std::string& name) const { return std::get<int64_t>(attrs_.get(info_, name)); }
-  double attr_float(const std::string& name) const { return std::get<double>(attrs_.get(info_, name)); }
   const std::string& attr_string(const std::string& name) const {
     return std::get<std::string>(attrs_.get(info_, name));
   }
@@ -77,18 +76,6 @@ struct Window {
 /// Throws TypeError if a list has the wrong length or a value out of range.
 Window make_window(const std::string& op, size_t rank, const Ints& strides, const Ints& pads,
                    const Ints& dilations);
-
-/// A parsed Einsum equation; labels are numbers, including those of an ellipsis.
-struct Einsum {
-  std::vector<std::vector<int>> inputs;
-  std::vector<int> output;
-  int num_labels = 0;
-};
-/// Throws TypeError if the equation is malformed or does not fit the ranks.
-Einsum parse_einsum(const std::string& equation, const std::vector<int>& ranks);
-
-/// Epilogue functions of the fused operators.
-bool is_activation(const std::string& name);
 
 using Types = std::vector<TensorType>;
 #define RLOPT_INFER_RULE(name, function) Types function(const InferCall& call);

@@ -1,4 +1,4 @@
-"""Single operators of the core: their inferred types, reference values, and ONNX's results for both."""
+"""Single operators of the core: their inferred types and reference values."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import helper
 
 from torchrlopt import _C, _tools
-from torchrlopt.onnx import opsets
 
 Array = NDArray[Any]
 
@@ -60,33 +57,6 @@ def evaluate(op: str, *arrays: Array | None, arithmetic: str = "float64", **attr
     graph = build(op, [None if array is None else type_of(array) for array in arrays], attrs)
     inputs = {f"x{i}": array for i, array in enumerate(arrays) if array is not None}
     return _tools.evaluate(graph, inputs, arithmetic)
-
-
-def onnx_model(
-    op: str, arrays: Sequence[Array | None], attrs: dict[str, Any], num_outputs: int
-) -> onnx.ModelProto:
-    """A model of one standard node on float64 inputs."""
-    infos = [
-        helper.make_tensor_value_info(f"x{i}", helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for i, array in enumerate(arrays)
-        if array is not None
-    ]
-    names = ["" if array is None else f"x{i}" for i, array in enumerate(arrays)]
-    outputs = [f"y{i}" for i in range(num_outputs)]
-    node = helper.make_node(op, names, outputs, **attrs)
-    results = [helper.make_empty_tensor_value_info(name) for name in outputs]
-    graph = helper.make_graph([node], "one", infos, results)
-    version = opsets.FIRST_WITH.get(op, opsets.NATIVE)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
-
-
-def onnx_shapes(op: str, *arrays: Array | None, num_outputs: int = 1, **attrs: Any) -> list[tuple[int, ...]]:
-    """What ONNX's own shape inference gives."""
-    model = onnx_model(op, arrays, attrs, num_outputs)
-    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
-    return [
-        tuple(dim.dim_value for dim in output.type.tensor_type.shape.dim) for output in inferred.graph.output
-    ]
 
 
 def assert_equal(actual: Array, expected: Array) -> None:

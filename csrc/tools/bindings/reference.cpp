@@ -14,8 +14,7 @@ namespace {
 Arithmetic parse_arithmetic(const std::string& name) {
   if (name == "float64") return Arithmetic::Float64;
   if (name == "field") return Arithmetic::Field;
-  if (name == "int64") return Arithmetic::Int64;
-  throw TypeError("arithmetic: expected float64, field or int64, got '" + name + "'");
+  throw TypeError("arithmetic: expected float64 or field, got '" + name + "'");
 }
 
 template <class T>
@@ -52,7 +51,7 @@ py::array to_array(const std::vector<int64_t>& dims, const std::vector<S>& value
   return array;
 }
 
-/// float64 for reals (int64 in the other arithmetics), int64 for integers, bool for bool.
+/// float64 for reals (int64 over the field), int64 for integers, bool for bool.
 py::array write_output(const RefTensor& tensor, DType dtype, Arithmetic arithmetic) {
   if (arithmetic != Arithmetic::Float64) {
     return dtype == DType::boolean ? to_array<bool>(tensor.dims, tensor.ints)

@@ -142,7 +142,7 @@ struct FieldAlgebra {
   static T finish(Accumulator sum) { return static_cast<T>(sum % static_cast<uint64_t>(kPrime)); }
 };
 
-/// Two's complement, 64 bits, wrapping. Division truncates, as in ONNX.
+/// Integer tensors: two's complement, 64 bits, wrapping. Division truncates, as in ONNX.
 struct IntAlgebra {
   using T = int64_t;
   using Accumulator = uint64_t;

@@ -1,4 +1,4 @@
-// Reference: attention and rotary embedding.
+// Reference: attention.
 #include <cmath>
 
 #include "tools/reference/kernels.h"
@@ -95,46 +95,11 @@ void attention(const Call& call) {
   for_each_index<1>({q.dims[0], q.dims[1], q.dims[2]}, {Sizes{mask[0], mask[1], mask[2]}}, attend);
 }
 
-/// The row of the caches for a token.
-int64_t rotary_position(const Call& call, int64_t token) {
-  if (!call.has(3)) return token;
-  const int64_t rows = call.in[1]->dims[0], given = call.in[3]->ints[token];
-  const int64_t position = given < 0 ? given + rows : given;
-  if (position >= 0 && position < rows) return position;
-  throw TypeError("RotaryEmbedding: expected position ids below " + std::to_string(rows) + ", got " +
-                  std::to_string(position));
-}
-
-template <class A>
-void rotary(const Call& call) {
-  using T = typename A::T;
-  const HeadsView x(call.in[0]->dims, call.node.attr_int("num_heads"));
-  const bool is_interleaved = call.node.attr_int("interleaved") != 0;
-  const int64_t part = call.node.attr_int("rotary_embedding_dim");
-  const int64_t half = (part > 0 ? part : x.dims[3]) / 2;
-  const auto &source = call.operand<T>(0), &cosines = call.operand<T>(1), &sines = call.operand<T>(2);
-  auto& out = data<T>(call.out[0]);
-  out = source;  // copies what is beyond the rotated part
-  const auto rotate = [&](int64_t index, const std::array<int64_t, 1>& at) {
-    const int64_t token = index / x.dims[2] / x.dims[1] * x.dims[2] + index % x.dims[2];
-    const int64_t position = rotary_position(call, token);
-    for (int64_t d = 0; d < half; ++d) {
-      const int64_t first = at[0] + (is_interleaved ? 2 * d : d);
-      const int64_t second = at[0] + (is_interleaved ? 2 * d + 1 : d + half);
-      const T cosine = cosines[position * half + d], sine = sines[position * half + d];
-      out[first] = A::sub(A::mul(cosine, source[first]), A::mul(sine, source[second]));
-      out[second] = A::add(A::mul(sine, source[first]), A::mul(cosine, source[second]));
-    }
-  };
-  for_each_index<1>({x.dims[0], x.dims[1], x.dims[2]}, {Sizes{x.strides[0], x.strides[1], x.strides[2]}},
-                    rotate);
-}
-
 }  // namespace
 
 template <class A>
 std::vector<KernelRow> attention_rows() {
-  return {{Op::Attention, attention<A>}, {Op::RotaryEmbedding, rotary<A>}};
+  return {{Op::Attention, attention<A>}};
 }
 
 RLOPT_INSTANTIATE(attention_rows)

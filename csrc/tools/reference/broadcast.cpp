@@ -80,20 +80,6 @@ void where(const Call& call) {
                     });
 }
 
-/// Shifts of at least the width give 0; operands are unsigned.
-int64_t shift(int64_t value, int64_t bits, bool left, int width) {
-  if (bits < 0 || bits >= width) return 0;
-  const auto number = static_cast<uint64_t>(value);
-  return static_cast<int64_t>(left ? number << bits : number >> bits);
-}
-
-void bit_shift(const Call& call) {
-  const bool left = call.node.attr_string("direction") == "LEFT";
-  const int width = 8 * dtype_bytes(call.in_dtypes[0]);
-  zip<int64_t>(*call.in[0], *call.in[1], call.out[0].dims, call.out[0].ints,
-               [=](int64_t a, int64_t b) { return shift(a, b, left, width); });
-}
-
 int64_t bit_and(int64_t a, int64_t b) { return a & b; }
 int64_t bit_or(int64_t a, int64_t b) { return a | b; }
 int64_t bit_xor(int64_t a, int64_t b) { return a ^ b; }
@@ -123,7 +109,6 @@ std::vector<KernelRow> broadcast_rows() {
       {Op::BitwiseAnd, bits<A, bit_and>},
       {Op::BitwiseOr, bits<A, bit_or>},
       {Op::BitwiseXor, bits<A, bit_xor>},
-      {Op::BitShift, std::is_same_v<A, IntAlgebra> ? bit_shift : nullptr},
       {Op::Equal, compare<A, [](T a, T b) { return a == b; }>},
       {Op::Less, compare<A, A::less>},
       {Op::LessOrEqual, compare<A, [](T a, T b) { return A::less(a, b) || a == b; }>},

@@ -1,4 +1,4 @@
-// Reference: matrix products and Einsum.
+// Reference: matrix products.
 #include <algorithm>
 
 #include "tools/reference/kernels.h"
@@ -80,68 +80,11 @@ void gemm(const Call& call) {
   add_broadcast<A>(out, shape, term);
 }
 
-/// Strides of one operand for a loop over labels; an axis of size 1 is broadcast.
-Sizes label_strides(const RefTensor& operand, const std::vector<int>& labels, const std::vector<int>& loop) {
-  const Sizes strides = row_major_strides(operand.dims);
-  Sizes result(loop.size(), 0);
-  for (size_t axis = 0; axis < loop.size(); ++axis) {
-    for (size_t k = 0; k < labels.size(); ++k) {
-      if (labels[k] == loop[axis] && operand.dims[k] != 1) result[axis] += strides[k];
-    }
-  }
-  return result;
-}
-
-template <class A>
-void einsum(const Call& call) {
-  using T = typename A::T;
-  std::vector<int> ranks;
-  for (const RefTensor* operand : call.in) ranks.push_back(static_cast<int>(operand->dims.size()));
-  const Einsum einsum = parse_einsum(call.node.attr_string("equation"), ranks);
-  // Output labels outermost, the others innermost; sizes are the largest seen, as 1 broadcasts (0 wins over
-  // 1).
-  std::vector<int> inner;
-  for (int label = 0; label < einsum.num_labels; ++label) {
-    if (std::find(einsum.output.begin(), einsum.output.end(), label) == einsum.output.end())
-      inner.push_back(label);
-  }
-  Sizes sizes(static_cast<size_t>(einsum.num_labels), 1);
-  for (size_t i = 0; i < call.in.size(); ++i) {
-    for (size_t k = 0; k < einsum.inputs[i].size(); ++k)
-      if (call.in[i]->dims[k] != 1) sizes[einsum.inputs[i][k]] = call.in[i]->dims[k];
-  }
-  const auto offsets_of = [&](size_t operand, const std::vector<int>& loop) {
-    Sizes dims;
-    for (const int label : loop) dims.push_back(sizes[label]);
-    return all_offsets(dims, label_strides(*call.in[operand], einsum.inputs[operand], loop));
-  };
-  std::vector<Sizes> outer_offsets, inner_offsets;
-  std::vector<const T*> operands;
-  for (size_t i = 0; i < call.in.size(); ++i) {
-    outer_offsets.push_back(offsets_of(i, einsum.output));
-    inner_offsets.push_back(offsets_of(i, inner));
-    operands.push_back(call.operand<T>(i).data());
-  }
-  auto& out = call.result<T>();
-  for (size_t o = 0; o < out.size(); ++o) {
-    typename A::Accumulator sum{};
-    for (size_t k = 0; k < inner_offsets[0].size(); ++k) {
-      T product = A::from_int(1);
-      for (size_t i = 0; i + 1 < operands.size(); ++i) {
-        product = A::mul(product, operands[i][outer_offsets[i][o] + inner_offsets[i][k]]);
-      }
-      A::accumulate(sum, product, operands.back()[outer_offsets.back()[o] + inner_offsets.back()[k]]);
-    }
-    out[o] = A::finish(sum);
-  }
-}
-
 }  // namespace
 
 template <class A>
 std::vector<KernelRow> contraction_rows() {
-  return {
-      {Op::MatMul, matmul<A>}, {Op::FusedMatMul, matmul<A>}, {Op::Gemm, gemm<A>}, {Op::Einsum, einsum<A>}};
+  return {{Op::MatMul, matmul<A>}, {Op::FusedMatMul, matmul<A>}, {Op::Gemm, gemm<A>}};
 }
 
 RLOPT_INSTANTIATE(contraction_rows)

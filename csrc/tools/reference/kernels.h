@@ -75,8 +75,6 @@ std::vector<KernelRow> contraction_rows();
 template <class A>
 std::vector<KernelRow> window_rows();
 template <class A>
-std::vector<KernelRow> resize_rows();
-template <class A>
 std::vector<KernelRow> attention_rows();
 template <class A>
 std::vector<KernelRow> normalisation_rows();
@@ -84,8 +82,6 @@ template <class A>
 std::vector<KernelRow> reduction_rows();
 template <class A>
 std::vector<KernelRow> movement_rows();
-template <class A>
-std::vector<KernelRow> gather_rows();
 
 /// At the end of each group's file.
 #define RLOPT_INSTANTIATE(rows)                         \

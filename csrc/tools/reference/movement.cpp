@@ -1,4 +1,4 @@
-// Reference: operators that rearrange one tensor, join or split.
+// Reference: operators that rearrange or select from one tensor, join or split.
 #include <algorithm>
 
 #include "tools/reference/kernels.h"
@@ -166,27 +166,26 @@ void trilu(const Call& call) {
   }
 }
 
-/// Converts between [n, c, h, w] and [n, c', b, b, h, w], as one six-dimensional transpose.
-template <class T>
-void depth_to_space(const Call& call) {
-  const Sizes& y = call.out[0].dims;
-  const int64_t b = call.node.attr_int("blocksize");
-  const int64_t h = y[2] / b;
-  const int64_t w = y[3] / b;
-  const bool depth_first = call.node.attr_string("mode") == "DCR";
-  // Channel of the input: DCR orders (row, column, channel), CRD (channel, row, column).
-  const int64_t row = (depth_first ? b * y[1] : b) * h * w;
-  const int64_t column = (depth_first ? y[1] : 1) * h * w;
-  const int64_t channel = (depth_first ? 1 : b * b) * h * w;
-  restride<T>(call, {y[0], y[1], h, b, w, b}, {y[1] * b * b * h * w, channel, w, row, 1, column});
+/// Negative indices count from the end.
+int64_t checked_index(const Call& call, int64_t index, int64_t size) {
+  const int64_t from_front = index < 0 ? index + size : index;
+  if (from_front >= 0 && from_front < size) return from_front;
+  throw TypeError(call.node.info().name + ": expected indices from -" + std::to_string(size) + " to " +
+                  std::to_string(size - 1) + ", got " + std::to_string(index));
 }
 
 template <class T>
-void space_to_depth(const Call& call) {
-  const Sizes& x = call.in[0]->dims;
-  const int64_t b = call.node.attr_int("blocksize");
-  restride<T>(call, {x[0], b, b, x[1], x[2] / b, x[3] / b},
-              {x[1] * x[2] * x[3], x[3], 1, x[2] * x[3], b * x[3], b});
+void gather(const Call& call) {
+  const Sizes& dims = call.in[0]->dims;
+  const Rows rows(dims, call.axis(dims.size()));
+  const auto& x = call.operand<T>();
+  auto& out = data<T>(call.out[0]);
+  for (int64_t o = 0; o < rows.outer; ++o) {
+    for (const int64_t index : call.in[1]->ints) {
+      const auto from = x.begin() + (o * rows.n + checked_index(call, index, rows.n)) * rows.inner;
+      out.insert(out.end(), from, from + rows.inner);
+    }
+  }
 }
 
 }  // namespace
@@ -194,20 +193,13 @@ void space_to_depth(const Call& call) {
 template <class A>
 std::vector<KernelRow> movement_rows() {
   using T = typename A::T;
-  return {{Op::Reshape, reshape<T>},
-          {Op::Flatten, reshape<T>},
-          {Op::Squeeze, reshape<T>},
-          {Op::Unsqueeze, reshape<T>},
-          {Op::Transpose, transpose<T>},
-          {Op::Expand, expand<T>},
-          {Op::Slice, slice<T>},
-          {Op::Pad, pad<A>},
-          {Op::Tile, tile<T>},
-          {Op::Concat, concat<T>},
-          {Op::Split, split<T>},
-          {Op::Trilu, trilu<A>},
-          {Op::DepthToSpace, depth_to_space<T>},
-          {Op::SpaceToDepth, space_to_depth<T>}};
+  return {{Op::Reshape, reshape<T>},     {Op::Flatten, reshape<T>},
+          {Op::Squeeze, reshape<T>},     {Op::Unsqueeze, reshape<T>},
+          {Op::Transpose, transpose<T>}, {Op::Expand, expand<T>},
+          {Op::Slice, slice<T>},         {Op::Pad, pad<A>},
+          {Op::Tile, tile<T>},           {Op::Concat, concat<T>},
+          {Op::Split, split<T>},         {Op::Trilu, trilu<A>},
+          {Op::Gather, gather<T>}};
 }
 
 RLOPT_INSTANTIATE(movement_rows)

@@ -105,42 +105,6 @@ void group_norm(const Call& call) {
 }
 
 template <class A>
-void local_response_norm(const Call& call) {
-  using T = typename A::T;
-  const Rows rows(call.in[0]->dims, 1);
-  const Node& node = call.node;
-  const int64_t size = node.attr_int("size");
-  const T weight = A::div(A::from_double(node.attr_float("alpha")), A::from_int(size));
-  const T bias = A::from_double(node.attr_float("bias")), beta = A::from_double(node.attr_float("beta"));
-  const auto& x = call.operand<T>();
-  auto& out = call.result<T>();
-  for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i) {
-    const int64_t c = i / rows.inner % rows.n;
-    typename A::Accumulator squares{};
-    for (int64_t d = std::max<int64_t>(0, c - (size - 1) / 2); d < std::min(rows.n, c + size / 2 + 1); ++d) {
-      const T value = x[i + (d - c) * rows.inner];
-      A::accumulate(squares, value, value);
-    }
-    const T base = A::add(bias, A::mul(weight, A::finish(squares)));
-    out[i] = A::div(x[i], A::pow(base, beta));
-  }
-}
-
-template <class A>
-void lp_normalise_row(typename A::T* row, int64_t n, int64_t stride, int64_t p) {
-  using T = typename A::T;
-  T norm = A::from_int(0);
-  for (int64_t i = 0; i < n; ++i) {
-    const T value = row[i * stride];
-    norm = A::add(norm, p == 1 ? Functions<A>::abs(value) : A::mul(value, value));
-  }
-  if (p == 2) norm = A::sqrt(norm);
-  if (norm == T(0)) return;  // a row of zeros stays zero
-  const Divider<A> by_norm(norm);
-  for (int64_t i = 0; i < n; ++i) row[i * stride] = by_norm(row[i * stride]);
-}
-
-template <class A>
 void log_softmax_row(typename A::T* row, int64_t n, int64_t stride) {
   using T = typename A::T;
   if constexpr (A::kIsReal) {
@@ -155,37 +119,17 @@ void log_softmax_row(typename A::T* row, int64_t n, int64_t stride) {
   }
 }
 
-/// 1 at the first maximum, 0 elsewhere.
-template <class A>
-void hardmax_row(typename A::T* row, int64_t n, int64_t stride) {
-  int64_t best = 0;
-  for (int64_t i = 1; i < n; ++i) {
-    if (A::less(row[best * stride], row[i * stride])) best = i;
-  }
-  for (int64_t i = 0; i < n; ++i) row[i * stride] = A::from_int(i == best ? 1 : 0);
-}
-
 /// Applies function(row, n, stride) in place to a copy of the operand, along the axis attribute.
-template <class A, class F>
-void along_axis(const Call& call, F function) {
+template <class A, auto kFunction>
+void along_axis(const Call& call) {
   using T = typename A::T;
   const Sizes& dims = call.in[0]->dims;
   const Rows rows(dims, call.axis(dims.size()));
   auto& out = data<T>(call.out[0]);
   out = call.operand<T>();
   if (out.empty()) return;
-  for (int64_t row = 0; row < rows.count(); ++row) function(out.data() + rows.start(row), rows.n, rows.inner);
-}
-
-template <class A, auto kFunction>
-void row_by_row(const Call& call) {
-  along_axis<A>(call, kFunction);
-}
-
-template <class A>
-void lp_normalise(const Call& call) {
-  const int64_t p = call.node.attr_int("p");
-  along_axis<A>(call, [p](auto* row, int64_t n, int64_t stride) { lp_normalise_row<A>(row, n, stride, p); });
+  for (int64_t row = 0; row < rows.count(); ++row)
+    kFunction(out.data() + rows.start(row), rows.n, rows.inner);
 }
 
 }  // namespace
@@ -220,11 +164,8 @@ std::vector<KernelRow> normalisation_rows() {
       {Op::RMSNormalization, layer_norm<A>},
       {Op::InstanceNormalization, group_norm<A>},
       {Op::GroupNormalization, group_norm<A>},
-      {Op::LRN, local_response_norm<A>},
-      {Op::LpNormalization, lp_normalise<A>},
-      {Op::Softmax, row_by_row<A, [](T* row, int64_t n, int64_t s) { softmax_row<A>(row, n, s, false); }>},
-      {Op::LogSoftmax, row_by_row<A, log_softmax_row<A>>},
-      {Op::Hardmax, row_by_row<A, hardmax_row<A>>}};
+      {Op::Softmax, along_axis<A, [](T* row, int64_t n, int64_t s) { softmax_row<A>(row, n, s, false); }>},
+      {Op::LogSoftmax, along_axis<A, log_softmax_row<A>>}};
 }
 
 template void softmax_row<RealAlgebra>(double*, int64_t, int64_t, bool);

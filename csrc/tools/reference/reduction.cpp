@@ -1,7 +1,6 @@
-// Reference: reductions, searches along an axis, running sums.
+// Reference: reductions and running sums.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "tools/reference/functions.h"
 #include "tools/reference/kernels.h"
@@ -73,56 +72,10 @@ void log_sum_exp(const Call& call) {
   }
 }
 
-/// The operand by rows along the axis attribute.
-Rows rows_of(const Call& call) { return {call.in[0]->dims, call.axis(call.in[0]->dims.size())}; }
-
-template <class A>
-void arg_reduce(const Call& call) {
-  using T = typename A::T;
-  const Rows rows = rows_of(call);
-  const bool is_max = call.node.op == Op::ArgMax;
-  const bool take_last = call.node.attr_int("select_last_index") != 0;
-  const auto& x = call.operand<T>();
-  for (int64_t row = 0; row < rows.count(); ++row) {
-    int64_t best = 0;
-    for (int64_t i = 1; i < rows.n; ++i) {
-      const T value = x[rows.start(row) + i * rows.inner], record = x[rows.start(row) + best * rows.inner];
-      const bool is_better = is_max ? A::less(record, value) : A::less(value, record);
-      if (is_better || (take_last && value == record)) best = i;
-    }
-    call.out[0].ints.push_back(best);
-  }
-}
-
-/// Sorted; ties by lower index.
-template <class A>
-void top_k(const Call& call) {
-  using T = typename A::T;
-  const Rows rows = rows_of(call), out_rows(call.out[0].dims, call.axis(call.out[0].dims.size()));
-  const bool largest = call.node.attr_int("largest") != 0;
-  const auto& x = call.operand<T>();
-  auto& values = call.result<T>();
-  auto& indices = call.out[1].ints;
-  indices.resize(values.size());
-  Sizes order(static_cast<size_t>(rows.n));
-  for (int64_t row = 0; !values.empty() && row < rows.count(); ++row) {
-    const auto at = [&](int64_t i) { return x[rows.start(row) + i * rows.inner]; };
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      return largest ? A::less(at(b), at(a)) : A::less(at(a), at(b));
-    });
-    for (int64_t i = 0; i < out_rows.n; ++i) {
-      const int64_t to = out_rows.start(row) + i * out_rows.inner;
-      values[to] = at(order[i]);
-      indices[to] = order[i];
-    }
-  }
-}
-
 template <class A>
 void cum_sum(const Call& call) {
   using T = typename A::T;
-  const Rows rows = rows_of(call);
+  const Rows rows(call.in[0]->dims, call.axis(call.in[0]->dims.size()));
   const bool is_exclusive = call.node.attr_int("exclusive") != 0;
   const bool is_reverse = call.node.attr_int("reverse") != 0;
   const auto& x = call.operand<T>();
@@ -176,9 +129,6 @@ std::vector<KernelRow> reduction_rows() {
           {Op::ReduceSumSquare, fold<A, add_square, same>},
           {Op::ReduceLogSum, fold<A, A::add, log>},
           {Op::ReduceLogSumExp, log_sum_exp<A>},
-          {Op::ArgMax, arg_reduce<A>},
-          {Op::ArgMin, arg_reduce<A>},
-          {Op::TopK, top_k<A>},
           {Op::CumSum, cum_sum<A>}};
 }
 

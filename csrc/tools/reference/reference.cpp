@@ -57,8 +57,7 @@ void fill(RefTensor& tensor, const std::vector<Number>& values, DType dtype, Ari
     if (uses_doubles(dtype, arithmetic)) {
       tensor.doubles.push_back(real);
     } else if (is_floating(dtype)) {
-      tensor.ints.push_back(arithmetic == Arithmetic::Field ? FieldAlgebra::from_double(real)
-                                                            : IntAlgebra::from_double(real));
+      tensor.ints.push_back(FieldAlgebra::from_double(real));
     } else if constexpr (std::is_same_v<Number, double>) {
       tensor.ints.push_back(whole_element(value, dtype));
     } else {
@@ -68,10 +67,10 @@ void fill(RefTensor& tensor, const std::vector<Number>& values, DType dtype, Ari
 }
 
 /// One element of an integer, bool or field tensor.
-int64_t cast_element(int64_t value, DType from, DType to, Arithmetic arithmetic) {
+int64_t cast_element(int64_t value, DType from, DType to) {
   if (to == DType::boolean) return value != 0 ? 1 : 0;
-  if (arithmetic == Arithmetic::Field && is_floating(to)) return FieldAlgebra::reduce(value);
-  if (arithmetic == Arithmetic::Field && is_floating(from)) {
+  if (is_floating(to)) return FieldAlgebra::reduce(value);
+  if (is_floating(from)) {
     // Truncation is not a function of the residue: uninterpreted, and small so that it fits every integer
     // dtype.
     return FieldAlgebra::uninterpreted(FieldAlgebra::key("cast"), value) % 64;
@@ -93,7 +92,7 @@ void cast(const Call& call, Arithmetic arithmetic) {
   } else if (uses_doubles(to, arithmetic)) {
     for (const int64_t value : x.ints) y.doubles.push_back(static_cast<double>(value));
   } else {
-    for (const int64_t value : x.ints) y.ints.push_back(cast_element(value, from, to, arithmetic));
+    for (const int64_t value : x.ints) y.ints.push_back(cast_element(value, from, to));
   }
 }
 
@@ -102,9 +101,8 @@ template <class A>
 bool evaluate_over(const Call& call) {
   static const std::array<Kernel, kNumOps> kernels = [] {
     std::array<Kernel, kNumOps> table{};
-    for (const auto rows :
-         {elementwise_rows<A>, broadcast_rows<A>, movement_rows<A>, contraction_rows<A>, window_rows<A>,
-          reduction_rows<A>, normalisation_rows<A>, resize_rows<A>, gather_rows<A>, attention_rows<A>}) {
+    for (const auto rows : {elementwise_rows<A>, broadcast_rows<A>, movement_rows<A>, contraction_rows<A>,
+                            window_rows<A>, reduction_rows<A>, normalisation_rows<A>, attention_rows<A>}) {
       for (const auto& [op, kernel] : rows()) table[at(op)] = kernel;
     }
     return table;
@@ -160,12 +158,9 @@ void evaluate_node(const Call& call, Arithmetic arithmetic) {
   bool is_known = false;
   if (uses_doubles(dtype, arithmetic)) {
     is_known = evaluate_over<RealAlgebra>(call);
-  } else if (is_floating(dtype) && arithmetic == Arithmetic::Field) {
+  } else if (is_floating(dtype)) {
     is_known = evaluate_over<FieldAlgebra>(call);
   } else if (dtype != DType::c64 && dtype != DType::c128 && dtype != DType::other) {
-    if (is_floating(dtype) && node.info().is(kDivides)) {
-      throw TypeError(node.info().name + ": integer arithmetic has no division of reals");
-    }
     is_known = evaluate_over<IntAlgebra>(call);
   }
   if (!is_known)
@@ -194,9 +189,8 @@ RefTensor import_tensor(const RefTensor& given, const TensorType& type, Arithmet
     for (const double value : given.doubles) tensor.ints.push_back(wrap(real_to_int(value), type.dtype));
   } else {
     tensor.ints = given.ints;
-    const bool is_field = arithmetic == Arithmetic::Field && is_floating(type.dtype);
     for (int64_t& value : tensor.ints)
-      value = is_field ? FieldAlgebra::reduce(value) : wrap(value, type.dtype);
+      value = is_floating(type.dtype) ? FieldAlgebra::reduce(value) : wrap(value, type.dtype);
   }
   return tensor;
 }
@@ -208,8 +202,6 @@ RefTensor export_tensor(const RefTensor& value, Arithmetic arithmetic) {
 }
 
 }  // namespace
-
-int64_t RefTensor::size() const { return count(dims); }
 
 std::vector<RefTensor> evaluate(const Graph& graph, const std::unordered_map<NodeId, RefTensor>& inputs,
                                 Arithmetic arithmetic) {

@@ -11,19 +11,18 @@ namespace rlopt {
 
 /// Field: integers mod the prime 2^31 - 1, floating dtypes only; non-linear operators are uninterpreted
 /// functions (a keyed hash of the element, the operator and its attributes; row-wise ones such as Softmax
-/// hash the whole row). Int64: two's complement. Float64: true functions.
-enum class Arithmetic : uint8_t { Field, Int64, Float64 };
+/// hash the whole row). Float64: true functions. Integers are two's complement in both.
+enum class Arithmetic : uint8_t { Field, Float64 };
 
-/// Dense row-major tensor; Field and Int64 use `ints`, Float64 uses `doubles`.
+/// Dense row-major tensor; Field uses `ints`, Float64 uses `doubles`.
 struct RefTensor {
   std::vector<int64_t> dims;
   std::vector<int64_t> ints;
   std::vector<double> doubles;
-  int64_t size() const;
 };
 
 /// Evaluates all outputs. `inputs` by Input/Weight node id; all dims static. Throws TypeError for an operator
-/// that the arithmetic does not support (e.g. TopK over the field).
+/// without a reference (e.g. TopK).
 std::vector<RefTensor> evaluate(const Graph& graph, const std::unordered_map<NodeId, RefTensor>& inputs,
                                 Arithmetic arithmetic);
 

@@ -122,8 +122,8 @@ Comparison compare(const Graph& before, const Graph& after, uint64_t seed, int r
     std::vector<RefTensor> a;
     try {
       a = evaluate(before, data, Arithmetic::Float64);
-    } catch (const TypeError&) {
-      result.is_evaluated = false;  // not the substitution's fault
+    } catch (const TypeError& error) {
+      result.unevaluated = error.what();  // not the substitution's fault
       return;
     }
     try {

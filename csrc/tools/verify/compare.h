@@ -8,10 +8,10 @@
 namespace rlopt {
 
 struct Comparison {
-  std::string difference;    // empty: they agree
-  bool is_evaluated = true;  // false: the reference cannot evaluate the graph before (indices into nothing)
-  bool is_field = true;      // compared over the prime field; false: float64 had to decide
-  double error = 0;          // float64: max|a - b| / max(1, max|b|)
+  std::string difference;   // empty: they agree
+  std::string unevaluated;  // why the reference cannot evaluate the graph before (indices into nothing)
+  bool is_field = true;     // compared over the prime field; false: float64 had to decide
+  double error = 0;         // float64: max|a - b| / max(1, max|b|)
 };
 
 /// Inputs of both graphs are the same nodes. `round` 0 uses positive numbers in float64, others both signs;

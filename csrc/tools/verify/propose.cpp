@@ -160,13 +160,11 @@ void Proposer::fill_attributes(Draft& draft) {
 
 bool Proposer::elementwise(Draft& draft) {
   const bool has_axis = op_info(draft.op).find_attr("axis") != nullptr;
-  const bool is_normalisation = op_info(draft.op).cost_class == CostClass::Normalisation;
   DType dtype = dtype_for(draft.op, DType::f32);
   if (draft.op == Op::Cast)
     dtype = random_.one_of({DType::f32, DType::f32, DType::f64, DType::i64, DType::boolean});
   int64_t low = has_axis ? 1 : 0;
   if (draft.op == Op::Trilu) low = 2;
-  if (is_normalisation && draft.op == Op::LRN) low = 3;
   const Ints& shape = choose(draft.in[0], dims(rank_of(draft.in[0], any_rank(low))), dtype);
   if (has_axis) axis_for(draft, "axis", static_cast<int64_t>(shape.size()));
   last_shape_ = shape;
@@ -244,7 +242,6 @@ bool Proposer::propose(Draft& draft) {
   static const std::map<Rule, bool (P::*)(Draft&)> proposals{
       {Rule::Unary, &P::elementwise},
       {Rule::Normalisation, &P::normalisation},
-      {Rule::Scatter, &P::elementwise},
       {Rule::Cast, &P::elementwise},
       {Rule::Predicate, &P::elementwise},
       {Rule::Shape, &P::elementwise},
@@ -259,12 +256,7 @@ bool Proposer::propose(Draft& draft) {
       {Rule::Attention, &P::attention},
       {Rule::Pool, &P::pool},
       {Rule::GlobalPool, &P::pool},
-      {Rule::Resize, &P::pool},
-      {Rule::DepthToSpace, &P::pool},
-      {Rule::SpaceToDepth, &P::pool},
       {Rule::Reduce, &P::reduction},
-      {Rule::ArgReduce, &P::reduction},
-      {Rule::TopK, &P::reduction},
       {Rule::Reshape, &P::reshape},
       {Rule::Flatten, &P::reshape},
       {Rule::Squeeze, &P::squeeze},
@@ -273,8 +265,6 @@ bool Proposer::propose(Draft& draft) {
       {Rule::Split, &P::split},
       {Rule::Concat, &P::concat},
       {Rule::Slice, &P::slice}};
-  // No substitution has them with open inputs.
-  if (draft.op == Op::RotaryEmbedding || draft.op == Op::Einsum) return false;
   const auto proposal = proposals.find(op_info(draft.op).infer);
   const bool fits = proposal == proposals.end() ? movement(draft) : (this->*proposal->second)(draft);
   if (!fits) return false;

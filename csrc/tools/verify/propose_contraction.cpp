@@ -243,34 +243,15 @@ bool Proposer::attention(Draft& draft) {
 
 bool Proposer::pool(Draft& draft) {
   const auto* given =
-      draft.op == Op::MaxPool || draft.op == Op::AveragePool ? known<Ints>(draft, "kernel_shape") : nullptr;
+      op_info(draft.op).infer == InferRule::Pool ? known<Ints>(draft, "kernel_shape") : nullptr;
   const int64_t usual = given != nullptr ? static_cast<int64_t>(given->size()) + 2
                                          : random_.one_of<int64_t>({3, 4, 4, 4, 4, 5});
   Ints proposal = dims(rank_of(draft.in[0], usual));
   for (auto& size : proposal) size = std::max<int64_t>(1, size);
-  if (draft.op == Op::DepthToSpace)
-    proposal = {1, 4 * random_.between(1, 2), random_.between(1, 3), random_.between(1, 3)};
-  if (draft.op == Op::SpaceToDepth) proposal = {1, random_.between(1, 3), 2 * random_.between(1, 2), 2};
   const Ints shape = choose(draft.in[0], proposal);
   last_shape_ = shape;
-  switch (draft.op) {
-    case Op::DepthToSpace:
-    case Op::SpaceToDepth:
-      attr<int64_t>(draft, "blocksize", 2);
-      return true;
-    case Op::Resize: {
-      Floats scales(shape.size(), 1.0);
-      for (size_t i = 2; i < scales.size(); ++i) scales[i] = 2.0;
-      if (known<Ints>(draft, "sizes") == nullptr) attr<Floats>(draft, "scales", scales);
-      return true;
-    }
-    case Op::GlobalAveragePool:
-    case Op::GlobalMaxPool:
-      return shape.size() >= 3;
-    default:
-      break;
-  }
   if (shape.size() < 3) return false;
+  if (op_info(draft.op).infer == InferRule::GlobalPool) return true;
   Ints kernel;
   for (size_t i = 2; i < shape.size(); ++i) kernel.push_back(std::min(shape[i], random_.between(1, 3)));
   kernel = attr<Ints>(draft, "kernel_shape", kernel);

@@ -16,17 +16,10 @@ int64_t product(const Ints& list) {
 }  // namespace
 
 bool Proposer::reduction(Draft& draft) {
-  const int64_t least = draft.op == Op::TopK || op_info(draft.op).infer == InferRule::ArgReduce ? 1 : 0;
   const Ints shape =
       choose(draft.in[0],
              last_shape_ && random_.chance(0.3) ? *last_shape_ : dims(rank_of(draft.in[0], any_rank(1))));
   const auto rank = static_cast<int64_t>(shape.size());
-  if (rank < least) return false;
-  if (least == 1) {
-    const int64_t axis = axis_for(draft, "axis", rank);
-    if (draft.op == Op::TopK) attr<int64_t>(draft, "k", random_.between(0, shape[at(axis)]));
-    return true;
-  }
   Ints axes;
   for (int64_t i = 0; i < rank; ++i) {
     if (random_.chance(i == rank - 1 ? 0.6 : 0.3)) axes.push_back(random_.chance(0.4) ? i - rank : i);
@@ -154,6 +147,7 @@ bool Proposer::split(Draft& draft) {
   const auto* given = known<Ints>(draft, "sizes");
   const auto parts =
       static_cast<int64_t>(given != nullptr ? given->size() : static_cast<size_t>(draft.num_outputs));
+  const auto sum = [](const Ints& list) { return std::accumulate(list.begin(), list.end(), int64_t{0}); };
   Ints sizes;
   if (given != nullptr) {
     sizes = *given;
@@ -168,13 +162,12 @@ bool Proposer::split(Draft& draft) {
   if (axis < 0 || axis >= rank) return false;
   if (!x.shape) {
     Ints shape = dims(rank);
-    shape[at(axis)] = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+    shape[at(axis)] = sum(sizes);
     choose(x, shape);
   }
   if (x.shape->size() <= at(axis)) return false;
   const int64_t size = (*x.shape)[at(axis)];
-  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  if (given == nullptr && total != size) {
+  if (given == nullptr && sum(sizes) != size) {
     if (size < parts) return false;
     if (size % parts == 0 && random_.chance(0.5)) {
       sizes.assign(static_cast<size_t>(parts), size / parts);

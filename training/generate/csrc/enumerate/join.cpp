@@ -257,8 +257,12 @@ std::string find_difference(const Graph& before, const Graph& after, uint64_t se
   std::unordered_map<NodeId, RefTensor> data;
   for (const NodeId id : before.inputs()) {
     RefTensor& tensor = data[id];
-    for (const Dim& dim : before.node(id).types->front().dims) tensor.dims.push_back(dim.value());
-    for (int64_t i = tensor.size(); i > 0; --i)
+    int64_t size = 1;
+    for (const Dim& dim : before.node(id).types->front().dims) {
+      tensor.dims.push_back(dim.value());
+      size *= dim.value();
+    }
+    for (int64_t i = 0; i < size; ++i)
       tensor.doubles.push_back(static_cast<double>(random.between(-1000, 1000)) / 500.0);
   }
   const auto a = evaluate(before, data, Arithmetic::Float64);
