@@ -74,16 +74,6 @@ Bound list_of_known(size_t count, const Entry& entry) {
   }
   return {std::move(list)};
 }
-/// The list a[0], changed by `edit(list, place)` at position a[1]; num_ends = 1 allows the end, too.
-template <class Edit>
-Bound edited(const Args& a, size_t num_ends, const Edit& edit) {
-  BoundList list = list_of(a[0]);
-  const auto at = list_position(a[1], list.size() + num_ends);
-  if (!at) return {};
-  edit(list, list.begin() + static_cast<long>(*at));
-  return {std::move(list)};
-}
-
 // ---- numbers and lists
 
 Bound fn_len(const CallContext&, const Args& a) { return {Dim(static_cast<int64_t>(list_of(a[0]).size()))}; }
@@ -104,21 +94,6 @@ Bound fn_one_of(const CallContext&, const Args& a) {
   const Bound less = binary(BinaryOp::Less, a[0], a[1]);
   return less.is_unknown() ? less : a[less == Bound{true} ? if_less : 1 - if_less];
 }
-Bound fn_abs(const CallContext&, const Args& a) {
-  if (const auto* number = std::get_if<double>(&a[0].value)) return {std::fabs(*number)};
-  const auto number = integer(a[0]);
-  if (!number) return {};
-  return {*number < 0 ? Dim(0) - *number : Dim(*number)};
-}
-Bound fn_mod(const CallContext&, const Args& a) { return binary(BinaryOp::Mod, a[0], a[1]); }
-Bound fn_sqrt(const CallContext&, const Args& a) {
-  const auto number = real(a[0]);
-  return number && *number >= 0 ? Bound{std::sqrt(*number)} : Bound{};
-}
-Bound fn_exp(const CallContext&, const Args& a) {
-  const auto number = real(a[0]);
-  return number ? Bound{std::exp(*number)} : Bound{};
-}
 Bound fn_to_float(const CallContext&, const Args& a) {
   const auto number = real(a[0]);
   return number ? Bound{*number} : Bound{};
@@ -127,11 +102,6 @@ Bound fn_close(const CallContext&, const Args& a) {
   const auto x = real(a[0]), y = real(a[1]);
   if (!x || !y) return {};
   return {nearly_equal(*x, *y)};
-}
-Bound fn_reverse(const CallContext&, const Args& a) {
-  BoundList list = list_of(a[0]);
-  std::reverse(list.begin(), list.end());
-  return {std::move(list)};
 }
 Bound fn_slice(const CallContext&, const Args& a) {
   const BoundList& list = list_of(a[0]);
@@ -157,19 +127,14 @@ Bound fn_range(const CallContext&, const Args& a) {
   for (int64_t i = 0; i < *count; ++i) list.push_back({Dim(i)});
   return {std::move(list)};
 }
-/// Position of the first equal entry, -1 if there is none; unknown if an earlier entry might be equal.
-Bound fn_index_of(const CallContext&, const Args& a) {
-  const BoundList& list = list_of(a[0]);
-  for (size_t i = 0; i < list.size(); ++i) {
-    const auto equal = bounds_equal(list[i], a[1]);
+/// Unknown if an earlier entry might be equal.
+Bound fn_contains(const CallContext&, const Args& a) {
+  for (const Bound& each : list_of(a[0])) {
+    const auto equal = bounds_equal(each, a[1]);
     if (!equal) return {};
-    if (*equal) return {Dim(static_cast<int64_t>(i))};
+    if (*equal) return {true};
   }
-  return {Dim(-1)};
-}
-Bound fn_contains(const CallContext& c, const Args& a) {
-  const Bound index = fn_index_of(c, a);
-  return index.is_unknown() ? index : Bound{!(index == Bound{Dim(-1)})};
+  return {false};
 }
 /// Every entry equals the value; true for an empty list.
 Bound fn_all_equal(const CallContext&, const Args& a) {
@@ -189,24 +154,6 @@ Bound fn_all_at_most(const CallContext&, const Args& a) {
   const BoundList &low = list_of(a[0]), &high = list_of(a[1]);
   if (low.size() != high.size()) return {};
   return for_all(low.size(), [&](size_t i) { return binary(BinaryOp::LessEqual, low[i], high[i]); });
-}
-Bound fn_take(const CallContext&, const Args& a) {
-  BoundList list;
-  for (const Bound& index : list_of(a[1])) {
-    const auto at = list_position(index, list_of(a[0]).size());
-    if (!at) return {};
-    list.push_back(list_of(a[0])[*at]);
-  }
-  return {std::move(list)};
-}
-Bound fn_set(const CallContext&, const Args& a) {
-  return edited(a, 0, [&](BoundList&, auto place) { *place = a[2]; });
-}
-Bound fn_insert(const CallContext&, const Args& a) {
-  return edited(a, 1, [&](BoundList& list, auto place) { list.insert(place, a[2]); });
-}
-Bound fn_remove(const CallContext&, const Args& a) {
-  return edited(a, 0, [&](BoundList& list, auto place) { list.erase(place); });
 }
 template <BinaryOp op>
 Bound fn_zip(const CallContext&, const Args& a) {
@@ -233,10 +180,18 @@ Bound fn_inverse(const CallContext&, const Args& a) {
   for (size_t i = 0; i < perm->size(); ++i) inverse[at((*perm)[i])] = static_cast<int64_t>(i);
   return from_integers(inverse);
 }
+/// Transpose by p, then by q, is Transpose by compose(p, q): entry i is p[q[i]].
+Bound fn_compose(const CallContext&, const Args& a) {
+  return list_of_known(list_of(a[1]).size(), [&](size_t i) {
+    const auto at = list_position(list_of(a[1])[i], list_of(a[0]).size());
+    return at ? list_of(a[0])[*at] : Bound{};
+  });
+}
 Bound fn_perm_default(const CallContext& c, const Args& a) {
   if (!list_of(a[0]).empty()) return a[0];
-  const Bound range = fn_range(c, {a[1]});
-  return range.is_unknown() ? range : fn_reverse(c, {range});
+  Bound range = fn_range(c, {a[1]});
+  if (auto* list = std::get_if<BoundList>(&range.value)) std::reverse(list->begin(), list->end());
+  return range;
 }
 /// An empty attribute list stands for n copies of the value.
 Bound fn_default(const CallContext& c, const Args& a) {
@@ -252,36 +207,23 @@ std::vector<Function> make_functions() {
       {"prod", {T::List}, T::Number, fn_prod},
       {"max", {T::Number, T::Number}, T::Number, fn_one_of<1>},
       {"min", {T::Number, T::Number}, T::Number, fn_one_of<0>},
-      {"abs", {T::Number}, T::Number, fn_abs},
-      {"mod", {T::Int, T::Int}, T::Int, fn_mod},
-      {"sqrt", {T::Number}, T::Float, fn_sqrt},
-      {"exp", {T::Number}, T::Float, fn_exp},
       {"to_float", {T::Number}, T::Float, fn_to_float},
       {"close", {T::Number, T::Number}, T::Bool, fn_close},
       {"len", {T::List}, T::Int, fn_len},
-      {"reverse", {T::List}, T::List, fn_reverse},
       {"slice", {T::List, T::Int, T::Int}, T::List, fn_slice},
       {"concat", {T::List, T::List}, T::List, fn_concat},
       {"repeat", {T::Any, T::Int}, T::List, fn_repeat},
       {"range", {T::Int}, T::List, fn_range},
       {"contains", {T::List, T::Any}, T::Bool, fn_contains},
-      {"index_of", {T::List, T::Any}, T::Int, fn_index_of},
       {"all_equal", {T::List, T::Any}, T::Bool, fn_all_equal},
       {"all_at_least", {T::List, T::Number}, T::Bool, fn_all_at_least},
       {"all_at_most", {T::List, T::List}, T::Bool, fn_all_at_most},
-      {"take", {T::List, T::List}, T::List, fn_take},
-      {"set", {T::List, T::Int, T::Any}, T::List, fn_set},
-      {"insert", {T::List, T::Int, T::Any}, T::List, fn_insert},
-      {"remove", {T::List, T::Int}, T::List, fn_remove},
       {"zip_add", {T::List, T::List}, T::List, fn_zip<BinaryOp::Add>},
-      {"zip_sub", {T::List, T::List}, T::List, fn_zip<BinaryOp::Sub>},
       {"zip_mul", {T::List, T::List}, T::List, fn_zip<BinaryOp::Mul>},
-      {"zip_div", {T::List, T::List}, T::List, fn_zip<BinaryOp::Div>},
       {"norm_axis", {T::Int, T::Int}, T::Int, fn_norm_axis},
       {"norm_axes", {T::List, T::Int}, T::List, fn_norm_axes},
       {"inverse", {T::List}, T::List, fn_inverse},
-      // Transpose by p, then by q, is Transpose by compose(p, q): entry i is p[q[i]].
-      {"compose", {T::List, T::List}, T::List, fn_take},
+      {"compose", {T::List, T::List}, T::List, fn_compose},
       {"perm_default", {T::List, T::Int}, T::List, fn_perm_default},
       {"default", {T::List, T::Any, T::Int}, T::List, fn_default},
   };

@@ -62,9 +62,6 @@ Bound fn_values(const CallContext& c, const Args& a) {
   const Bound floats = to_bound(node.attr("value"));
   return std::get<BoundList>(floats.value).empty() ? to_bound(node.attr("int_value")) : floats;
 }
-Bound fn_num_uses(const CallContext& c, const Args& a) {
-  return {Dim(c.graph.num_uses(std::get<Value>(a[0].value)))};
-}
 Bound fn_same_shape(const CallContext& c, const Args& a) {
   const TensorType &x = type_of(c, a[0]), &y = type_of(c, a[1]);
   if (!x.has_rank || !y.has_rank) return {};
@@ -102,7 +99,6 @@ std::vector<Function> tensor_functions() {
       {"is_scalar", {T::Tensor}, T::Bool, fn_is_scalar},
       {"value", {T::Tensor}, T::Float, fn_value},
       {"values", {T::Tensor}, T::List, fn_values},
-      {"num_uses", {T::Tensor}, T::Int, fn_num_uses},
       {"same_shape", {T::Tensor, T::Tensor}, T::Bool, fn_same_shape},
       {"broadcasts_to", {T::Tensor, T::Tensor}, T::Bool, fn_broadcasts_to},
   };

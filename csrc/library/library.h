@@ -22,7 +22,7 @@ class Library {
     int plan;  // the plan that starts with the line; -1: none
   };
   const std::vector<Role>& roles(Op op) const { return (*roles_)[at(op)]; }
-  /// Whether any condition depends on a tensor's number of readers.
+  /// Whether any match depends on a tensor's number of readers.
   bool counts_uses() const { return counts_uses_; }
   /// -1 if unknown.
   int find(const std::string& name) const;

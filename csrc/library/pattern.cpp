@@ -11,12 +11,6 @@ bool has_gather(const Expr& expr) {
   return std::any_of(expr.args.begin(), expr.args.end(), [](const ExprPtr& arg) { return has_gather(*arg); });
 }
 
-bool calls(const Expr& expr, const std::string& function) {
-  if (expr.kind == Expr::Kind::Call && expr.text == function) return true;
-  return std::any_of(expr.args.begin(), expr.args.end(),
-                     [&](const ExprPtr& arg) { return calls(*arg, function); });
-}
-
 void collect(const Expr& expr, SlotSet& tensors, SlotSet& attributes) {
   if (expr.kind == Expr::Kind::Variable) {
     (expr.is_tensor ? tensors : attributes).set(static_cast<size_t>(expr.slot));
@@ -94,7 +88,7 @@ class Compiler {
       } else {
         const std::string text = info.name + "'s " + info.attrs[at(attribute.index)].name +
                                  " == " + print_expression(*attribute.value);
-        add_check({level_of(*attribute.value), attribute.value, index, attribute.index, text});
+        result_.checks.push_back({level_of(*attribute.value), attribute.value, index, attribute.index, text});
       }
     }
     for (size_t i = 0; i < info.attrs.size() && line.rest < 0; ++i) {
@@ -114,13 +108,8 @@ class Compiler {
       return;
     }
     const bool is_same = expr->kind == Expr::Kind::Call && expr->text == "same";
-    add_check({is_same ? PatternCheck::Level::Same : level_of(*expr), expr, -1, 0, print_expression(*expr)});
-  }
-
-  void add_check(PatternCheck check) {
-    check.counts_uses = calls(*check.expr, "num_uses");
-    result_.counts_uses |= check.counts_uses;
-    result_.checks.push_back(std::move(check));
+    result_.checks.push_back(
+        {is_same ? PatternCheck::Level::Same : level_of(*expr), expr, -1, 0, print_expression(*expr)});
   }
 
   void collect_slots() {

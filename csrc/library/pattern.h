@@ -34,8 +34,7 @@ struct PatternCheck {
   ExprPtr expr;
   int line = -1;  // >= 0: attribute of this line that must equal `expr`, given below
   int attribute = 0;
-  std::string text;          // for `explain`
-  bool counts_uses = false;  // calls num_uses
+  std::string text;  // for `explain`
 };
 
 /// A set of operators.
@@ -124,7 +123,7 @@ struct CompiledPattern {
   std::vector<int> starred_inputs;   // those of `starred_tensors` that no line defines
   size_t num_tensors = 0;            // slots, including those of the replacement
   std::vector<Symmetry> symmetries;
-  bool counts_uses = false;             // a condition calls num_uses
+  bool counts_uses = false;             // has a tree of Adds, of which the inner ones have no other readers
   GroupAnchor anchor;                   // FreeFamily
   std::vector<std::vector<int>> paths;  // OrderedFamily: from each line to the start of plans[0], inclusive
 

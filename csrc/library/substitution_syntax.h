@@ -95,7 +95,5 @@ ExprType type_of_attribute(AttrKind kind);
 std::vector<Substitution> expand(const Substitution& raw);
 /// Resolves names and types, and runs all checks.
 rlopt::Substitution resolve(const Substitution& raw);
-/// Checks that the pattern is connected, and that its family is, too.
-void check_whole(const rlopt::Substitution& s, int first_line);
 
 }  // namespace rlopt::syntax

@@ -284,6 +284,6 @@ def test_an_integer_constant_that_a_double_rounds_is_not_computed_with() -> None
 
 def test_a_condition_on_a_size_beyond_64_bits_does_not_hold() -> None:
     graph = parse("x: f32[4611686018427387904,4]", "y = Relu(x)\nreturn y")
-    for condition in ("size(x) == 1", "size(x) != 1", "abs(-9223372036854775807 - 1) > 0"):
+    for condition in ("size(x) == 1", "size(x) != 1", "0 - (-9223372036854775807 - 1) > 0"):
         library = _C.Library(f"substitution s\ny = Relu(x)\n=>\ny = Abs(x)\nwhere\n{condition}\n")
         assert library.matches(graph) == []

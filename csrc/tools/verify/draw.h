@@ -71,7 +71,7 @@ class Drawer {
   std::optional<double> value_hint(const State& state, const Place& place) const;
   Bound evaluate_hint(const State& state, const Hint& hint, const ExprPtr& expr, int member) const;
   void bind_outputs(const Task& task, NodeId id, State& state) const;
-  bool checks_hold(const Task& task, const State& state, bool is_last) const;
+  bool checks_hold(const Task& task, const State& state) const;
   bool check_holds(const PatternCheck& check, const State& state, int num_members, int member) const;
   bool is_bound(const Expr& expr, const State& state, int member) const;
   std::optional<Instance> finish(State state) const;

@@ -23,7 +23,7 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 #: Properties that real numbers do not have: a tensor's origin and its users.
-_OF_THE_GRAPH = {"is_static", "is_weight", "is_float", "is_constant", "is_scalar", "num_uses"}
+_OF_THE_GRAPH = {"is_static", "is_weight", "is_float", "is_constant", "is_scalar"}
 
 
 class Assumer:

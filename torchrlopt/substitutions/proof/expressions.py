@@ -207,17 +207,13 @@ def _larger(scope: Scope, facts: list[tuple[Form, str, Form]], a: list[Any], is_
     return y if is_max else x
 
 
-def _insert(values: list[Any], at: int, value: Any) -> list[Any]:
-    return [*values[:at], value, *values[at:]]
-
-
 #: Positions of list arguments, by function.
 _LISTS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("sum", "prod", "len", "reverse", "slice", "contains", "index_of", "all_equal"), (0,)),
-    **dict.fromkeys(("all_at_least", "set", "insert", "remove", "norm_axes", "inverse"), (0,)),
+    **dict.fromkeys(("sum", "prod", "len", "slice", "contains", "all_equal"), (0,)),
+    **dict.fromkeys(("all_at_least", "norm_axes", "inverse"), (0,)),
     **dict.fromkeys(("perm_default", "default"), (0,)),
-    **dict.fromkeys(("concat", "take", "compose", "all_at_most"), (0, 1)),
-    **dict.fromkeys(("zip_add", "zip_sub", "zip_mul", "zip_div"), (0, 1)),
+    **dict.fromkeys(("concat", "compose", "all_at_most"), (0, 1)),
+    **dict.fromkeys(("zip_add", "zip_mul"), (0, 1)),
 }
 
 _TENSOR_FUNCTIONS: dict[str, Callable[[Scope, list[Any]], Any]] = {
@@ -238,25 +234,13 @@ _FUNCTIONS: dict[str, Callable[[Scope, list[Any]], Any]] = {
     "sum": lambda scope, a: scope.norm(total(a[0])),
     "prod": lambda scope, a: scope.norm(product(a[0])),
     "len": lambda scope, a: as_poly(len(a[0])),
-    "reverse": lambda scope, a: a[0][::-1],
     "slice": _slice,
     "concat": lambda scope, a: [*a[0], *a[1]],
     "repeat": lambda scope, a: [a[0]] * scope.fixed(a[1]),
     "range": lambda scope, a: [as_poly(i) for i in range(scope.fixed(a[0]))],
-    "index_of": lambda scope, a: as_poly(_fixed_list(scope, a[0]).index(scope.fixed(a[1]))),
-    "take": _take,
     "compose": _take,
-    "set": lambda scope, a: [
-        a[2] if i == normal_axis(scope.fixed(a[1]), len(a[0])) else each for i, each in enumerate(a[0])
-    ],
-    "insert": lambda scope, a: _insert(a[0], normal_axis(scope.fixed(a[1]), len(a[0]) + 1), a[2]),
-    "remove": lambda scope, a: [
-        each for i, each in enumerate(a[0]) if i != normal_axis(scope.fixed(a[1]), len(a[0]))
-    ],
     "zip_add": _zip(lambda x, y: x + y),
-    "zip_sub": _zip(lambda x, y: x - y),
     "zip_mul": _zip(lambda x, y: x * y),
-    "zip_div": lambda scope, a: [scope.exact_quotient(x, y) for x, y in zip(a[0], a[1], strict=True)],
     "norm_axis": lambda scope, a: as_poly(normal_axis(scope.fixed(a[0]), scope.fixed(a[1]))),
     "norm_axes": lambda scope, a: [
         as_poly(normal_axis(each, scope.fixed(a[1]))) for each in _fixed_list(scope, a[0])
@@ -265,5 +249,4 @@ _FUNCTIONS: dict[str, Callable[[Scope, list[Any]], Any]] = {
     "perm_default": lambda scope, a: a[0] or [as_poly(i) for i in range(scope.fixed(a[1]))][::-1],
     "default": lambda scope, a: a[0] or [a[1]] * scope.fixed(a[2]),
     "to_float": lambda scope, a: as_number(scope, a[0]),
-    "mod": lambda scope, a: scope.norm(a[0] - a[1] * scope.quotient(a[0], a[1])),
 }
