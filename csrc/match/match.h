@@ -62,13 +62,9 @@ std::vector<Match> in_canonical_order(std::vector<Match> matches, const Compiled
 
 /// How far the matcher got from one start: for `explain`.
 struct MatchProgress {
-  NodeId start = -1;
   int num_lines = 0;    // lines bound at the furthest point
   std::string failure;  // what failed there
 };
-/// One entry for each node at which the substitution could have started but did not match.
-std::vector<MatchProgress> trace_matches(const Graph& graph, const Library& library, int substitution);
-
 /// One line for each node at which the substitution nearly matched: how far it got and what failed.
 std::string explain(const Graph& graph, const Library& library, int substitution);
 
