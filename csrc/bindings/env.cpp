@@ -217,9 +217,6 @@ void bind_env(py::module_& m) {
         return result;
       },
       "(array, column name) of every feature, in order.");
-  m.def(
-      "feature_hash", [] { return hex(feature_hash()); },
-      "Hash of the columns and of the operators: part of a checkpoint.");
   m.attr("OUTCOME_COLUMNS") = py::cast(kOutcomeColumns);
   py::class_<Env>(m, "VecRewriteEnv", "Many episodes of rewriting, stepped by several threads.")
       .def(py::init([](const std::vector<Graph>& graphs, const Library& library, const CostModel& cost,

@@ -123,7 +123,6 @@ void bind_graph(py::module_& m) {
       .def("check", &check_graph, py::call_guard<py::gil_scoped_release>(),
            "Raises if an invariant is broken.")
       .def("node", &node_to_python, py::arg("id"), "A node as a dict.")
-      .def("is_alive", &Graph::alive, py::arg("id"))
       .def("topological_order", &Graph::topological_order, "Live node ids, producers first.")
       .def(
           "type",

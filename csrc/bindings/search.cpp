@@ -2,7 +2,6 @@
 #include "search/search.h"
 
 #include "bindings/bind.h"
-#include "search/tree.h"
 
 namespace rlopt {
 
@@ -60,8 +59,6 @@ void bind_search(py::module_& m) {
       },
       py::arg("graph"), py::arg("library"), py::arg("steps"),
       "Applies steps in order. Raises SearchError naming the step that no longer applies.");
-  m.def("family_waves", &family_waves,
-        "The families of the library in the order in which the greedy search opens them up, wave by wave.");
 }
 
 }  // namespace rlopt

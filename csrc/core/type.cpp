@@ -279,24 +279,6 @@ bool TensorType::is_static() const {
   return has_rank && std::all_of(dims.begin(), dims.end(), [](const Dim& dim) { return dim.is_static(); });
 }
 
-double TensorType::num_elements(int64_t assumed) const {
-  double count = 1;
-  for (const auto& dim : dims) {
-    if (dim.is_static()) {
-      count *= static_cast<double>(dim.value());
-      continue;
-    }
-    double value = 0;
-    for (const auto& [monomial, coefficient] : dim.polynomial()) {
-      double term = static_cast<double>(coefficient);
-      for (size_t i = 0; i < monomial.size(); ++i) term *= static_cast<double>(assumed);
-      value += term;
-    }
-    count *= std::max(value, 1.0);
-  }
-  return count;
-}
-
 std::string TensorType::str() const {
   std::string text = dtype_name(dtype);
   text += "[";

@@ -118,9 +118,6 @@ struct TensorType {
 
   int rank() const { return static_cast<int>(dims.size()); }
   bool is_static() const;
-  /// Number of elements; symbolic dims count as `assumed`.
-  double num_elements(int64_t assumed = 16) const;
-  double num_bytes(int64_t assumed = 16) const { return num_elements(assumed) * dtype_bytes(dtype); }
   bool operator==(const TensorType& other) const = default;
   /// "f32[1,3,s0]"; unknown rank prints as "f32[?]".
   std::string str() const;

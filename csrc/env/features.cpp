@@ -23,7 +23,7 @@ float log_size(size_t size) { return log_of(static_cast<double>(size)); }
 void write_dims(const TensorType& type, float* row) {
   const int rank = type.rank();
   for (int i = kNumDims; i > 0; --i) {
-    *row++ = i > rank ? 0.0F : log_of(TensorType{type.dtype, true, {type.dims[at(rank - i)]}}.num_elements());
+    *row++ = i > rank ? 0.0F : log_of(Sizes().extent(type.dims[at(rank - i)]));
   }
 }
 
@@ -114,7 +114,7 @@ constexpr std::tuple kNodeFeatures{
 constexpr std::tuple kEdgeFeatures{
     Several{"log_dim_", kNumDims, [](const EdgeView& v, float* row) { write_dims(type_of(v), row); }},
     One{"log_slot", [](const EdgeView& v) { return log_size(v.slot); }},
-    One{"log_bytes", [](const EdgeView& v) { return log_of(type_of(v).num_bytes()); }},
+    One{"log_bytes", [](const EdgeView& v) { return log_of(Sizes().bytes(type_of(v))); }},
     One{"is_static", [](const EdgeView& v) { return flag(graph_of(v.episode).is_static(v.value)); }}};
 
 constexpr std::tuple kGlobalFeatures{
@@ -187,15 +187,6 @@ const std::vector<FeatureColumn>& feature_columns() {
 int num_columns(const std::string& array) {
   return static_cast<int>(std::count_if(feature_columns().begin(), feature_columns().end(),
                                         [&](const FeatureColumn& column) { return column.array == array; }));
-}
-
-uint64_t feature_hash() {
-  uint64_t hash = 1;
-  for (const FeatureColumn& column : feature_columns()) {
-    hash = hash_mix(hash, hash_string(column.array + "." + column.name));
-  }
-  for (const OpInfo& info : all_ops()) hash = hash_mix(hash, hash_string(info.name));
-  return hash;
 }
 
 }  // namespace rlopt

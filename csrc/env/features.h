@@ -52,7 +52,5 @@ struct FeatureColumn {
 };
 const std::vector<FeatureColumn>& feature_columns();
 int num_columns(const std::string& array);
-/// Hash of the columns and of the operators that node ids stand for; the same in every process.
-uint64_t feature_hash();
 
 }  // namespace rlopt

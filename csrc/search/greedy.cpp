@@ -203,8 +203,6 @@ class Greedy {
 
 }  // namespace
 
-const std::vector<std::vector<std::string>>& family_waves() { return kWaves; }
-
 int search_greedily(SearchTree& tree, int start, double chains_until) {
   return Greedy(tree, start, chains_until).run();
 }

@@ -136,9 +136,6 @@ class Follower {
   int64_t num_counted_ = 0;  // evaluations counted so far
 };
 
-/// The library's families in the order in which greedy search opens them.
-const std::vector<std::vector<std::string>>& family_waves();
-
 /// Fractions of the budget for chains: all of it, or one that leaves time for the later waves.
 constexpr double kAllOfIt = 1;
 constexpr double kMostOfIt = 0.8;

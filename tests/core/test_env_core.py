@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -263,8 +264,9 @@ def test_observation_is_what_the_graph_says() -> None:
 def test_features_have_names_and_a_hash() -> None:
     names = _C.feature_columns()
     assert len(set(names)) == len(names)
-    # A golden value: agents are trained on these columns in this order.
-    assert _C.feature_hash() == "097348fec4f81749"
+    # A golden value: agents are trained on these columns and operators in this order.
+    order = repr((names, [op["name"] for op in _C.ops()]))
+    assert hashlib.sha256(order.encode()).hexdigest()[:16] == "d8e8e1f94e18cb26"
 
 
 @pytest.mark.parametrize(

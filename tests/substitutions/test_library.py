@@ -37,11 +37,6 @@ def test_all_are_sound_in_as_many_instances_as_records_say() -> None:
     assert unsound == []
 
 
-def test_every_family_stands_in_one_wave_of_the_search() -> None:
-    families = {LIBRARY.family(name) for name in LIBRARY.names}
-    assert sorted(family for wave in _C.family_waves() for family in wave) == sorted(families)
-
-
 def test_every_substitution_is_parsed() -> None:
     written = re.findall(r"^substitution ", library_text(), flags=re.MULTILINE)
     assert len(written) >= 90
