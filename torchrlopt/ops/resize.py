@@ -223,21 +223,18 @@ def _lower_resize(emitter: Emitter, call: OpCall) -> Entry:
     x = call.x(0)
     rank = emitter.rank(x)
     axes = [normal_axis(axis, rank) for axis in call.attr("axes") or range(rank)]
-    varying = _of_varying_sizes(emitter, call, x, axes)
-    if varying is not None:
-        return varying
-    targets = _sizes(emitter, call, x, axes)
-    mode = call.attr("mode", "nearest")
     if call.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
         raise call.unsupported("a region of interest")
+    kernel = _torch_kernel(emitter, call, x, axes)
+    if kernel is not None:
+        return kernel
+    targets = _sizes(emitter, call, x, axes)
+    mode = call.attr("mode", "nearest")
     resized = [
         (axis, _Axis(emitter.static_dim(x, axis), target, scale, call))
         for axis, (target, scale) in zip(axes, targets, strict=True)
         if target != emitter.static_dim(x, axis) or scale != 1.0
     ]
-    kernel = _torch_kernel(emitter, call, x, resized)
-    if kernel is not None:
-        return kernel
     dtype = emitter.dtype(x)
     for axis, plan in resized:
         if mode == "nearest":
@@ -250,72 +247,47 @@ def _lower_resize(emitter: Emitter, call: OpCall) -> Entry:
     return x
 
 
-def _of_varying_sizes(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence[int]) -> fx.Node | None:
-    """Emits torch's kernel for sizes, or integer multiples of sizes, that are known only at run time.
-
-    Returns None if all sizes are static or no kernel computes this form.
-    """
-    rank, mode = emitter.rank(x), call.attr("mode", "nearest")
-    rule = call.attr("coordinate_transformation_mode", "half_pixel")
-    if mode == "nearest":
-        rules = rule, call.attr("nearest_mode", "")
-        names = [f"{name}{rank - 2}d" for name, known in NEAREST.items() if known == rules and rank < 6]
-    else:
-        names = [name for name, known in INTERPOLATED.items() if known == (mode, rank)]
-    if (
-        not names
-        or list(axes) != list(range(rank))
-        or call.attr("antialias", 0)
-        or call.attr("exclude_outside", 0)
-    ):
-        return None
-    if mode != "nearest" and rule not in ("half_pixel", "align_corners"):
-        return None
-    if mode == "cubic" and abs(call.attr("cubic_coeff_a", -0.75) + 0.75) > 1e-6:
-        return None
-    scales = call.maybe(2)
-    if scales is None:
-        sizes = emitter.ints(call.entry(3))
-    else:
-        factors = _floats(scales, call)
-        if len(factors) != rank or not all(factor.is_integer() for factor in factors):
-            return None
-        sizes = [emitter.mul(emitter.dim(x, axis), int(factor)) for axis, factor in enumerate(factors)]
-    own = [emitter.dim(x, axis) for axis in range(rank)]
-    if len(sizes) != rank or all(isinstance(each, int) for each in (*sizes, *own)):
-        return None
-    flags = [] if mode == "nearest" else [rule == "align_corners"]
-    return emitter.op(getattr(aten, names[0]).default, x, sizes[2:], *flags)
-
-
 def _select(emitter: Emitter, call: OpCall, x: fx.Node, axis: int, plan: _Axis) -> fx.Node:
     choose = call.choice("nearest_mode", "round_prefer_floor", _ROUND)
     places = [min(max(choose(plan.coordinate(i)), 0), plan.size - 1) for i in range(plan.target)]
     return emitter.op(aten.index_select.default, x, axis, emitter.constant(torch.tensor(places)))
 
 
-def _torch_kernel(
-    emitter: Emitter, call: OpCall, x: fx.Node, resized: Sequence[tuple[int, _Axis]]
-) -> fx.Node | None:
-    """Emits torch's kernel if it computes the same: 4-D, the last two axes, equal coordinate rules."""
-    if emitter.rank(x) != 4 or [axis for axis, _ in resized] != [2, 3]:
+def _torch_kernel(emitter: Emitter, call: OpCall, x: fx.Node, axes: Sequence[int]) -> fx.Node | None:
+    """Emits torch's kernel if one computes this form, for sizes that may be known at run time only."""
+    rank, mode = emitter.rank(x), call.attr("mode", "nearest")
+    rule = call.attr("coordinate_transformation_mode", "half_pixel")
+    if mode == "nearest":
+        rules = rule, call.attr("nearest_mode", "")
+        names = [f"{name}{rank - 2}d" for name, each in NEAREST.items() if each == rules and rank < 6]
+    else:
+        is_known = rule in ("half_pixel", "align_corners")
+        names = [name for name, each in INTERPOLATED.items() if each == (mode, rank) and is_known]
+    if mode == "cubic" and abs(call.attr("cubic_coeff_a", -0.75) + 0.75) > 1e-6:
         return None
-    plans = [plan for _, plan in resized]
-    if not emitter.dtype(x).is_floating_point or call.attr("antialias", 0) or call.attr("exclude_outside", 0):
+    others = ("antialias", "exclude_outside", "keep_aspect_ratio_policy")
+    is_plain = all(call.attr(name, 0) in (0, "stretch") for name in others)
+    if not names or not is_plain or list(axes) != list(range(rank)):
         return None
-    sizes = [plan.target for plan in plans]
-    # If the scale differs from target / size, the kernel would use other coordinates.
-    if any(abs(plan.scale * plan.size - plan.target) > 1e-6 for plan in plans):
+    own, scales = emitter.shape(x), call.maybe(2)
+    factors = [] if scales is None else _floats(scales, call)
+    if not all(math.isfinite(factor) and factor > 0 for factor in factors):
         return None
-    mode, rule = call.attr("mode", "nearest"), plans[0].mode
-    corners = rule == "align_corners"
-    half = rule == "half_pixel" or (rule == "pytorch_half_pixel" and min(sizes) > 1)
-    # Integer factors only: torch computes the coordinate in float32 from the sizes.
-    whole = rule == "asymmetric" and all(plan.target % plan.size == 0 for plan in plans)
-    if mode == "nearest" and whole and call.attr("nearest_mode") == "floor":
-        return emitter.op(aten.upsample_nearest2d.default, x, sizes)
-    if mode == "linear" and (half or corners):
-        return emitter.op(aten.upsample_bilinear2d.default, x, sizes, corners)
-    if mode == "cubic" and (half or corners) and abs(call.attr("cubic_coeff_a", -0.75) + 0.75) < 1e-6:
-        return emitter.op(aten.upsample_bicubic2d.default, x, sizes, corners)
-    return None
+    sizes = [] if factors else emitter.ints(call.entry(3))
+    for size, factor in zip(own, factors, strict=False):
+        if factor.is_integer():
+            sizes.append(emitter.mul(size, int(factor)))
+        elif isinstance(size, int) and abs(math.floor(size * factor) - size * factor) < 1e-6:
+            sizes.append(math.floor(size * factor))
+    if len(sizes) != rank or len(factors) not in (0, rank):
+        return None
+    pairs = zip(own, sizes, strict=True)
+    known = [(a, b) for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
+    if len(known) == rank:
+        if not emitter.dtype(x).is_floating_point or own[:2] != sizes[:2] or 0 in (*own, *sizes):
+            return None
+        # Integer factors only: torch computes the coordinate in float32 from the sizes.
+        if mode == "nearest" and any(b % a for a, b in known):
+            return None
+    flags = [] if mode == "nearest" else [rule == "align_corners"]
+    return emitter.op(getattr(aten, names[0]).default, x, sizes[2:], *flags)
