@@ -138,19 +138,11 @@ _OF_BITS = {
 }  # fmt: skip
 
 
-@translation("add.Tensor", "add.Scalar")
-def _add(g: GraphBuilder, target: Target, x: Any, y: Any, alpha: Any) -> ir.Value:
-    return binary(g, target, "Add", x, _scaled(g, target.dtype, y, alpha))
-
-
-@translation("sub.Tensor", "sub.Scalar")
-def _sub(g: GraphBuilder, target: Target, x: Any, y: Any, alpha: Any) -> ir.Value:
-    return binary(g, target, "Sub", x, _scaled(g, target.dtype, y, alpha))
-
-
-@translation("rsub.Tensor", "rsub.Scalar")
-def _rsub(g: GraphBuilder, target: Target, x: Any, y: Any, alpha: Any) -> ir.Value:
-    return binary(g, target, "Sub", y, _scaled(g, target.dtype, x, alpha))
+@translation("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Tensor", "rsub.Scalar")
+def _sum(g: GraphBuilder, target: Target, x: Any, y: Any, alpha: Any) -> ir.Value:
+    first, second = (y, x) if target.opname == "rsub" else (x, y)
+    op_type = "Add" if target.opname == "add" else "Sub"
+    return binary(g, target, op_type, first, _scaled(g, target.dtype, second, alpha))
 
 
 def _scaled(g: GraphBuilder, dtype: torch.dtype, y: Any, alpha: Any) -> Any:

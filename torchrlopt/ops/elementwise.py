@@ -120,14 +120,9 @@ def _hardsigmoid(g: GraphBuilder, target: Target, x: ir.Value) -> ir.Value:
     return g.op("HardSigmoid", x, alpha=1 / 6, beta=0.5)
 
 
-@translation("hardshrink.default")
-def _hardshrink(g: GraphBuilder, target: Target, x: ir.Value, lambd: Any) -> ir.Value:
-    return g.op("Shrink", x, lambd=float(lambd), bias=0.0)
-
-
-@translation("softshrink.default")
-def _softshrink(g: GraphBuilder, target: Target, x: ir.Value, lambd: Any) -> ir.Value:
-    return g.op("Shrink", x, lambd=float(lambd), bias=float(lambd))
+@translation("hardshrink.default", "softshrink.default")
+def _shrink(g: GraphBuilder, target: Target, x: ir.Value, lambd: Any) -> ir.Value:
+    return g.op("Shrink", x, lambd=float(lambd), bias=float(lambd) if target.opname == "softshrink" else 0.0)
 
 
 @translation("rsqrt.default")

@@ -53,14 +53,6 @@ def _overhang(emitter: Emitter, x: fx.Node, window: Window) -> list[int]:
 
 
 @translation("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
-def _max_pool_with_indices(
-    g: GraphBuilder, target: Target, x: ir.Value, *window: Any
-) -> list[ir.Value | None]:
-    # Index conventions differ: ATen counts within a plane, ONNX within the whole tensor.
-    target.need_only(0)
-    return [_max_pool(g, target, x, *window), None]
-
-
 def _max_pool(
     g: GraphBuilder,
     target: Target,
@@ -70,10 +62,12 @@ def _max_pool(
     padding: Any,
     dilation: Any,
     ceil_mode: bool,
-) -> ir.Value:
+) -> list[ir.Value | None]:
+    # Index conventions differ: ATen counts within a plane, ONNX within the whole tensor.
+    target.need_only(0)
     rank = _pooled_rank(x, kernel, target.dims)
     sizes = _window(kernel, rank)
-    return g.op(
+    made = g.op(
         "MaxPool",
         x,
         dims=target.dims,
@@ -83,6 +77,7 @@ def _max_pool(
         dilations=_window(dilation, rank),
         ceil_mode=1 if ceil_mode else None,
     )
+    return [made, None]
 
 
 @converts("MaxPool")

@@ -169,11 +169,6 @@ def inverse(form: Form) -> Form:
     return (Term(1 / form[0].factor, atoms),)
 
 
-def inverse_of(scope: Scope, value: Poly) -> Form:
-    """1 / value, factor by factor if the value is a product."""
-    return inverse(count_of(scope, value))
-
-
 # ---- substitution of indices
 
 

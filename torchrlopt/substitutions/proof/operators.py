@@ -10,11 +10,12 @@ from torchrlopt import _C
 from torchrlopt.substitutions.proof.forms import (
     Apply,
     Form,
+    Real,
     add,
     atom,
+    count_of,
     fold_over,
     inverse,
-    inverse_of,
     multiply,
     negate,
     number,
@@ -31,7 +32,6 @@ from torchrlopt.substitutions.proof.tensors import (
     Number,
     Tensor,
     broadcast_shapes,
-    number_named,
     read_broadcast,
     same_shapes,
     same_size,
@@ -231,7 +231,9 @@ def _reduce(name: str) -> Callable[[Call], list[Tensor]]:
                 return sum_over(scope, sizes[len(position)], lambda k: nested([*position, k]))
 
             form = nested([])
-            return form if name == "ReduceSum" else multiply(scope, form, inverse_of(scope, product(sizes)))
+            if name == "ReduceSum":
+                return form
+            return multiply(scope, form, inverse(count_of(scope, product(sizes))))
 
         return [Tensor(x.dtype, tuple(shape), read)]
 
@@ -273,7 +275,7 @@ def attention(call: Call) -> list[Tensor]:
             if mask is not None:
                 result = add(result, read_broadcast(scope, mask, [image, head, row, j]))
             if is_causal:
-                lowest = number_named("lowest")
+                lowest = atom(Real("lowest"))
                 result = add(where(scope, row - j, result), where(scope, j - row - 1, lowest))
             return result
 

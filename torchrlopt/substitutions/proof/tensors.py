@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchrlopt.substitutions.proof.forms import Form, Real, atom
+from torchrlopt.substitutions.proof.forms import Form
 from torchrlopt.substitutions.proof.polynomial import Poly
 from torchrlopt.substitutions.proof.scope import Scope
 
@@ -130,8 +130,3 @@ def read_broadcast(scope: Scope, tensor: Tensor, index: Index) -> Form:
     return tensor.read(
         [zero if scope.norm(size) == 1 else at for size, at in zip(tensor.shape, own, strict=True)]
     )
-
-
-def number_named(name: str) -> Form:
-    """A real number known only by name."""
-    return atom(Real(name))

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from torchrlopt.substitutions.proof.forms import (
     Form,
+    Real,
     add,
+    atom,
     fold_over,
     inverse,
     multiply,
@@ -17,7 +19,7 @@ from torchrlopt.substitutions.proof.forms import (
 )
 from torchrlopt.substitutions.proof.polynomial import Poly, as_poly
 from torchrlopt.substitutions.proof.scope import Scope
-from torchrlopt.substitutions.proof.tensors import Call, Index, Tensor, number_named, same_size
+from torchrlopt.substitutions.proof.tensors import Call, Index, Tensor, same_size
 
 
 def _windows(call: Call, rank: int) -> tuple[list[Poly], list[Poly], list[Poly], list[Poly]]:
@@ -216,7 +218,7 @@ def average_pool(call: Call) -> list[Tensor]:
 
 
 def max_pool(call: Call) -> list[Tensor]:
-    present = number_named("present")  # outside is not the same as zero
+    present = atom(Real("present"))  # outside is not the same as zero
 
     def finish(kernel: list[Poly], value: Window, counted: Callable[[bool], Window]) -> Form:
         def marked(position: list[Poly]) -> Form:
