@@ -69,7 +69,6 @@ ALLOWED = {
     ("api/bench/rounds.py", "torch.load"): "outputs of the command's own processes, tensors only",
     ("api/cli/models.py", "import_module"): "the module that the user named on the command line",
     ("api/bench/contestants.py", "import_module"): "a row of the contestants",
-    ("capture/exporter_private.py", "import_module"): "onnxscript",
     ("torch_private/exporter.py", "import_module"): "modules of torch.onnx",
     ("env/__init__.py", "import_module"): "a table in the file",
     ("executor_table.py", "import_module"): "a row of the table",
