@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrlopt.errors import SearchError
-from torchrlopt.storage.checked_json import checksum, is_whole, parsed
+from torchrlopt.storage.checked_json import checksum, parsed
 from torchrlopt.storage.files import read_bounded, write_whole
 
 KIND = "torchrlopt plan"
@@ -73,8 +73,7 @@ class SavedPlan:
             "versions": dict(self.versions),
             "graphs": [dict(graph) for graph in self.graphs],
         }
-        digest = checksum(KIND, _text(content))
-        return json.dumps({**content, "digest": digest}, indent=1, allow_nan=False)
+        return json.dumps({**content, "digest": _digest(content)}, indent=1, allow_nan=False)
 
     @classmethod
     def load(cls, path: str | Path) -> SavedPlan:
@@ -101,8 +100,7 @@ class SavedPlan:
                 got=content.get("format"),
                 todo="make it again with this version of torchrlopt",
             )
-        digest = content.pop("digest", None)
-        if not is_whole(KIND, _text(content), digest):
+        if content.pop("digest", None) != _digest(content):
             raise SearchError("the plan is damaged: its check sum does not fit", where=str(path))
         match content:
             case {"graphs": [*graphs], "versions": dict(versions)}:
@@ -111,5 +109,5 @@ class SavedPlan:
         raise SearchError("the plan is damaged: a part of it is missing", where=str(path))
 
 
-def _text(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, sort_keys=True)
+def _digest(content: Mapping[str, Any]) -> str:
+    return checksum(KIND, json.dumps(content, sort_keys=True))
