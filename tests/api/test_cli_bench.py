@@ -107,18 +107,6 @@ def test_what_cannot_be_timed_is_refused_before_anything_is(
         bench.chosen("openvino")
 
 
-def test_every_process_has_the_same_numbers() -> None:
-    def weights() -> torch.Tensor:
-        return torch.nn.utils.parameters_to_vector(contestants.load(MODEL).module.parameters())
-
-    assert torch.equal(weights(), weights())
-    with torch.no_grad():
-        assert contestants.load("tests.api.test_cli_optimise:function").module(torch.ones(2)).tolist() == [
-            1,
-            1,
-        ]
-
-
 def test_a_budget_reaches_torchrlopt_only(tmp_path: Path) -> None:
     status, _, error = run("bench", MODEL, "--max-error", "-1", *SHORT)
     assert status == 2

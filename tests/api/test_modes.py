@@ -9,31 +9,9 @@ import torch
 from torch import nn
 
 import torchrlopt
-from tests.executors.test_executors import build
 from torchrlopt.compile import backend
 from torchrlopt.errors import OptionsError
 from torchrlopt.options import Options
-
-
-@pytest.mark.nightly
-def test_modes_of_torch_compile() -> None:
-    model, x = build()
-    torch._dynamo.reset()
-    torchrlopt.optimise(nn.ReLU().eval(), x)  # its report is not ours
-    for mode in ("max-autotune", "max-autotune-no-cudagraphs"):
-        with torch.no_grad():
-            torch.compile(model, backend="rlopt", mode=mode)(x)
-        found = torchrlopt.reports()[-1].choices
-        if mode == "max-autotune":  # on the CPU there are no CUDA graphs, and asking for them leaves all in
-            assert {each.executor for each in found} >= {"eager", "onnxruntime"}
-        assert found
-        torch._dynamo.reset()
-    with (
-        pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="reduce-overhead") as caught,
-        torch.no_grad(),
-    ):
-        torch.compile(model, backend="rlopt", mode="quickest")(x)
-    assert isinstance(caught.value.inner_exception, OptionsError)
 
 
 @pytest.mark.parametrize(

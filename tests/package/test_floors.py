@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tomllib
 from itertools import groupby
 from pathlib import Path
@@ -56,12 +55,6 @@ def test_includes_go_down() -> None:
             elif folder and not folder.endswith("bindings"):
                 foreign = ("pybind11", "Python.h", "torch", "ATen", "c10", "google", "onnx")
                 assert not name.startswith(foreign), f"{path.name} includes <{name}>"
-
-
-def test_no_versioned_or_catch_all_names() -> None:
-    bad = re.compile(r"(_v\d+|^utils?|_utils?|^helpers?|^misc)$")
-    names = subprocess.check_output(["git", "ls-files", "*.py", "*.cpp", "*.h", "*.cu"], cwd=ROOT, text=True)
-    assert [name for name in names.split() if bad.search(Path(name).stem)] == []
 
 
 def test_the_sanitizers_name_tests_that_exist() -> None:

@@ -175,13 +175,6 @@ def test_every_family_of_the_library_has_a_meaning() -> None:
     assert "other steps" not in {group.meaning for group in Report(steps=steps).step_groups()}
 
 
-def test_a_search_says_who_found_the_plan_and_how_it_ended() -> None:
-    (search,) = example().searches
-    assert str(search) == "found by the agent's network; 40 graphs priced in 0.25 s, more was left to try"
-    assert "found by greedy search;" in str(SearchRecord("greedy", 1, 2, True, 0.1))
-    assert "nothing was left to try" in str(SearchRecord("greedy", 1, 2, True, 0.1))
-
-
 def explained() -> Report:
     """A report whose parts were measured."""
     calls = (TimedCall("convolution + relu", 2500.0, (7,), "stem", "net.py:7"), TimedCall("mean", 500.0))

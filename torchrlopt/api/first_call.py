@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from torchrlopt.torch_private.modules import has_hooks
 from torchrlopt.torch_private.tensors import version_of
 
+_State: TypeAlias = int | torch.Tensor
+
 
 class FirstCall:
     """Records the graphs of a call while it runs; thread-safe."""
 
     def __init__(self) -> None:
-        self._graphs: list[_Graph] = []
+        self._graphs: list[list[tuple[torch.Tensor, _State]] | None] = []
         self._is_over = False
         self._lock = threading.Lock()
 
@@ -33,38 +35,24 @@ class FirstCall:
         """
         with self._lock:
             if not self._is_over:
-                self._graphs.append(_Graph(only_computes, inputs))
+                tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
+                self._graphs.append([(each, _state(each)) for each in tensors] if only_computes else None)
 
     def end(self, model: torch.nn.Module) -> bool:
         """Forget the graphs. Return whether the call had no side effects, and no hooks see the calls."""
         with self._lock:
             graphs, self._graphs, self._is_over = self._graphs, [], True
-        return len(graphs) == 1 and graphs[0].has_left_nothing() and not has_hooks(model)
+        if len(graphs) != 1 or graphs[0] is None:
+            return False
+        return all(_is_as_it_was(each, state) for each, state in graphs[0]) and not has_hooks(model)
 
 
-class _Graph:
-    """One graph of the call, with the initial state of its inputs.
-
-    Args:
-        only_computes: as above.
-        inputs: as above.
-    """
-
-    def __init__(self, only_computes: bool, inputs: Iterable[Any]) -> None:
-        self._only_computes = only_computes
-        tensors = [each for each in inputs if isinstance(each, torch.Tensor)] if only_computes else []
-        self._inputs = [(each, _state(each)) for each in tensors]
-
-    def has_left_nothing(self) -> bool:
-        return self._only_computes and all(_is_as_it_was(each, state) for each, state in self._inputs)
-
-
-def _state(tensor: torch.Tensor) -> int | torch.Tensor:
+def _state(tensor: torch.Tensor) -> _State:
     """Return the version; a copy of a tensor without one."""
     return tensor.clone() if tensor.is_inference() else version_of(tensor)
 
 
-def _is_as_it_was(tensor: torch.Tensor, state: int | torch.Tensor) -> bool:
+def _is_as_it_was(tensor: torch.Tensor, state: _State) -> bool:
     if isinstance(state, torch.Tensor):  # NaN differs from itself: such a call is not repeated
         return tensor.shape == state.shape and torch.equal(tensor, state)
     return version_of(tensor) == state

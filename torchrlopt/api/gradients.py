@@ -75,19 +75,25 @@ class without_recording:  # noqa: N801  # a context manager, like torch.no_grad
         _CALL.is_recorded = self._before
 
 
-def refusing(run: Callable[..., Any], source: str) -> Callable[..., Any]:
-    """Wrap a graph to raise RecordedError in calls that record gradients, and to run in others.
+def watching(run: Callable[..., Any], source: str, lose: Callable[[], None] | None) -> Callable[..., Any]:
+    """Wrap a graph that reads a tensor which requires gradients, for calls that record them.
 
     Args:
         run: the graph.
-        source: where in a call it finds the tensor that requires gradients.
+        source: where in a call it finds the tensor.
+        lose: called instead of raising RecordedError, if graphs of the call have already run: this one does
+            too then, and the gradients are lost.
     """
     from torchrlopt.compile.fallback import WARNINGS  # heavy
 
+    text = _DIFFERENTIATED if lose is None else _LOST
+
     def checked(*inputs: Any) -> Any:
         if _CALL.is_recorded:
-            WARNINGS.warn(_DIFFERENTIATED, _DIFFERENTIATED.format(source))
-            raise RecordedError
+            WARNINGS.warn(text, text.format(source))
+            if lose is None:
+                raise RecordedError
+            lose()
         return run(*inputs)
 
     return checked
@@ -98,25 +104,6 @@ def warn_of_lost_gradients(source: str) -> None:
     from torchrlopt.compile.fallback import WARNINGS  # heavy
 
     WARNINGS.warn(_LOST_MEANWHILE, _LOST_MEANWHILE.format(source))
-
-
-def noticing(run: Callable[..., Any], source: str, notice: Callable[[], None]) -> Callable[..., Any]:
-    """Wrap a graph to run in every call, as others of the call already have, and report lost gradients.
-
-    Args:
-        run: the graph.
-        source: where it finds the tensor that requires gradients.
-        notice: called if gradients are lost.
-    """
-    from torchrlopt.compile.fallback import WARNINGS  # heavy
-
-    def checked(*inputs: Any) -> Any:
-        if _CALL.is_recorded:
-            WARNINGS.warn(_LOST, _LOST.format(source))
-            notice()
-        return run(*inputs)
-
-    return checked
 
 
 def is_differentiated(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

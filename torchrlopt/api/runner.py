@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import inspect
 import types
 import weakref
@@ -24,9 +23,8 @@ from torchrlopt.api.gradients import (
     has_unknown_objects,
     is_differentiated,
     may_be_elsewhere,
-    noticing,
-    refusing,
     warn_of_lost_gradients,
+    watching,
     without_recording,
 )
 from torchrlopt.capture.autocast import autocast_state
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from torchrlopt.api.model_state import ModelState
-    from torchrlopt.api.trial import Trial
+    from torchrlopt.judge.own_calls import Trial
     from torchrlopt.judge.policy import Policy
 
 _MOST_KEYS = 1000
@@ -388,9 +386,12 @@ class Runner:
 
     def _start_trial(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """After a call that must not be repeated: time later ones like it, if that decides something."""
-        from torchrlopt.api.trial import Trial, needs_trial  # heavy
+        from torchrlopt.api import whole_call  # heavy
+        from torchrlopt.judge.own_calls import Trial
 
-        if needs_trial(self.reports, self._policy):
+        # Where Dynamo broke a graph, anything may happen between the graphs.
+        is_cut = any(report.cut for report in self.reports)
+        if is_cut and not whole_call.is_decided_by_graphs(self.reports, self._policy):
             self._trial = Trial(_kind(args, kwargs), len(self.reports), self._policy)
 
     def _start_trial_after(self, settled: Sequence[Future[None]], kind: tuple[Any, ...]) -> None:
@@ -407,7 +408,7 @@ class Runner:
                 if not whole_call.is_decided_by_graphs(runner.reports[:num_reports], runner._policy):
                     runner._trial = Trial(kind, num_reports, runner._policy)
 
-        from torchrlopt.api.trial import Trial  # heavy
+        from torchrlopt.judge.own_calls import Trial  # heavy
 
         settled[0].add_done_callback(begin)
 
@@ -431,13 +432,6 @@ class Runner:
             if not verdict.is_faster:
                 self._use_original_for(trial.kind, trial.num_reports, verdict.timing)
         return outputs
-
-
-def _lose_gradients(living: weakref.ref[Runner]) -> None:
-    """Run the original in all later calls that record gradients."""
-    runner = living()
-    if runner is not None:
-        runner._loses_gradients = True
 
 
 def _kind(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -524,9 +518,14 @@ def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[R
         if differentiable is not None:
             if runner._has_run_unrecorded:
                 warn_of_lost_gradients(differentiable)
-            lose = functools.partial(_lose_gradients, living)
-            return refusing(run, differentiable) if is_start else noticing(run, differentiable, lose)
+            return watching(run, differentiable, None if is_start else lose_gradients)
         return run
+
+    def lose_gradients() -> None:
+        """Run the original in all later calls that record gradients."""
+        runner = living()
+        if runner is not None:
+            runner._loses_gradients = True
 
     def reset() -> None:
         from torchrlopt.compile.backend import reset as forget  # heavy

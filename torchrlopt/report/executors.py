@@ -29,6 +29,11 @@ class Choice:
     seconds: float
     reason: str | None
 
+    def __str__(self) -> str:
+        speed = "" if self.ratio is None else f" {1 / self.ratio:.2f}x"
+        reason = "" if self.reason is None else f": {self.reason}"
+        return f"{self.executor}, {self.searcher}{speed}, {self.seconds:.1f} s{reason}"
+
 
 @dataclasses.dataclass
 class Candidate:
@@ -75,13 +80,6 @@ class Part:
 
     def __str__(self) -> str:
         return f"{self.executor}, {self.operators} operators: {self.reason}"
-
-
-def describe(choice: Choice) -> str:
-    """Describe a choice in one line."""
-    speed = "" if choice.ratio is None else f" {1 / choice.ratio:.2f}x"
-    reason = "" if choice.reason is None else f": {choice.reason}"
-    return f"{choice.executor}, {choice.searcher}{speed}, {choice.seconds:.1f} s{reason}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from torchrlopt.errors import UnsupportedError
 from torchrlopt.report.drawing import Record
-from torchrlopt.report.executors import OPEN, Candidate, Choice, MeasuredPlan, Part, describe
+from torchrlopt.report.executors import OPEN, Candidate, Choice, MeasuredPlan, Part
 from torchrlopt.report.parts import PLAN, Calls, Contribution, Environment, Profile, summed
 from torchrlopt.report.precision import PrecisionRecord
 from torchrlopt.report.reading import instance_of
@@ -427,7 +427,7 @@ class Report:
         rows.extend(("  worth", str(each)) for each in self.left_out)
         if self.calls is not None:
             rows.append(("kernels", str(self.calls)))
-        rows.extend(("tried", describe(choice)) for choice in self.choices)
+        rows.extend(("tried", str(choice)) for choice in self.choices)
         rows.extend(("plan timed", str(each)) for each in self.measured_plans)
         rows.extend(("part", str(part)) for part in self.parts)
         for each in self.profiles:

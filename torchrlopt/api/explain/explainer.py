@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from torchrlopt import _C
 from torchrlopt.api.explain.views import ExecutorView, GraphView, Rewrite
@@ -156,7 +156,11 @@ def _price_differences(executor: str, device_type: str) -> tuple[dict[str, float
     own, base = device_model(executor, device_type), device_model("eager", device_type)
     names = [name for name in dir(own) if not name.startswith("_")]
     found = {name: float(getattr(own, name)) for name in names if getattr(own, name) != getattr(base, name)}
-    return found, differences(found, {name: float(getattr(base, name)) for name in found})
+    differences = (
+        f"{name.replace('_', ' ')}: {value:g}, in eager PyTorch {float(getattr(base, name)):g}"
+        for name, value in found.items()
+    )
+    return found, tuple(differences)
 
 
 def left_out(job: Job, prices: _C.CostModel, report: Report, options: Options) -> tuple[LeftOut, ...]:
@@ -197,35 +201,3 @@ def _built(job: Job, library: _C.Library, prices: _C.CostModel, options: Options
     planned = search.replay(graph, library, plan)
     model = write(dataclasses.replace(job.program, graph=planned))
     return registry.get(options.executor).lower(model, job.captured, options.lowering), plan.cost_after_ms
-
-
-_FACTS = {
-    "views_are_free": "views and reshapes are compiled away",
-    "copies_cuts": "it knows no strides: transposes and most slices are copies",
-    "fuses_elementwise": "it makes one kernel of a chain of elementwise operators by itself",
-    "fuses_epilogues": "it runs an activation inside the product or convolution before it by itself",
-}
-_COSTS = {
-    "launch_us": "a kernel",
-    "contraction_launch_us": "a product or convolution",
-    "view_us": "a view",
-}
-
-
-def differences(own: Mapping[str, float], base: Mapping[str, float]) -> tuple[str, ...]:
-    """Return sentences on the differences.
-
-    Args:
-        own: fields of the executor's `DeviceModel` that differ from eager PyTorch's.
-        base: the same fields of eager PyTorch.
-    """
-    return tuple(_sentence(name, value, base[name]) for name, value in own.items())
-
-
-def _sentence(name: str, value: float, base: float) -> str:
-    if name in _FACTS:
-        return _FACTS[name] if value else f"not so: {_FACTS[name]}"
-    if name in _COSTS:
-        cost = f"{value:g} µs" if value else "nothing"
-        return f"to start {_COSTS[name]} costs {cost}, in eager PyTorch {base:g} µs"
-    return f"{name.replace('_', ' ')}: {value:g}, in eager PyTorch {base:g}"
