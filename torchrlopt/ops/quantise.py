@@ -74,6 +74,17 @@ def _along(emitter: Emitter, call: OpCall, parameter: fx.Node, x: fx.Node) -> fx
     return emitter.op(aten.reshape.default, parameter, [-1] + [1] * trailing)
 
 
+def _quantise(
+    emitter: Emitter, x: fx.Node, scale: fx.Node, zero: fx.Node | None, dtype: torch.dtype
+) -> fx.Node:
+    """saturate(round(x / scale) + zero), rounding halves to even."""
+    y = emitter.op(aten.round.default, emitter.op(aten.div.Tensor, x, scale))
+    if zero is not None:
+        y = emitter.op(aten.add.Tensor, y, emitter.cast(zero, emitter.dtype(y)))
+    bounds = torch.iinfo(dtype)
+    return emitter.cast(emitter.op(aten.clamp.default, y, bounds.min, bounds.max), dtype)
+
+
 @converts("QuantizeLinear")
 def _lower_quantize_linear(emitter: Emitter, call: OpCall) -> Entry:
     x, scale, zero = call.x(0), call.x(1), call.maybe_x(2)
@@ -84,12 +95,7 @@ def _lower_quantize_linear(emitter: Emitter, call: OpCall) -> Entry:
         zero = _along(emitter, call, zero, x)
     if dtype not in _INTEGERS or emitter.dtype(x) != torch.float32 or call.attr("precision", 0) not in (0, 1):
         raise call.unsupported(f"{emitter.dtype(x)} to {dtype}")
-    # saturate(round(x / scale) + zero), rounding halves to even
-    y = emitter.op(aten.round.default, emitter.op(aten.div.Tensor, x, _along(emitter, call, scale, x)))
-    if zero is not None:
-        y = emitter.op(aten.add.Tensor, y, emitter.cast(zero, emitter.dtype(y)))
-    bounds = torch.iinfo(dtype)
-    return emitter.cast(emitter.op(aten.clamp.default, y, bounds.min, bounds.max), dtype)
+    return _quantise(emitter, x, _along(emitter, call, scale, x), zero, dtype)
 
 
 @converts("DequantizeLinear")
