@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -84,7 +84,7 @@ def render(found: Mapping[str, Any]) -> str:
     return two_columns(
         "torchrlopt device",
         [*found["device"].items(), ("fingerprint", found["fingerprint"][:16])],
-        [*numbers, *_details(found["probe"]["raw"])],
+        numbers,
         [
             ("probe took", f"{found['probe']['seconds']:.2f} s"),
             ("measured prices", prices),
@@ -92,21 +92,6 @@ def render(found: Mapping[str, Any]) -> str:
             ("profile", found["profile"]),
         ],
     )
-
-
-def _details(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield measurements that the model leaves out: rates by size and threads, or overheads of CUDA."""
-    for name in ("round_trip_us", "event_us", "flush_us"):
-        if name in raw:
-            yield name, f"{raw[name]:.4g} us"
-    for point in raw.get("bandwidth", ()):
-        rates = f"copy {point['copy_bytes_per_us'] / 1e3:.4g}, triad {point['triad_bytes_per_us'] / 1e3:.4g}"
-        yield f"{point['bytes'] / 1e3:.0f} kB a thread", f"{rates} GB/s"
-    rates_of_threads = raw.get("flops_per_us", ())  # a single number for CUDA, which the model includes
-    if not isinstance(rates_of_threads, float):
-        known = [(i + 1, rate) for i, rate in enumerate(rates_of_threads) if rate]
-        if known:
-            yield "threads", ", ".join(f"{n}: {rate / 1e3:.4g} Gflop/s" for n, rate in known)
 
 
 def fill(models: Sequence[str], executor: str, seconds: float, seed: int) -> None:

@@ -104,11 +104,7 @@ def _graph(
 def _profile(profile: Profile | None, drawing: Drawing) -> dict[str, Any] | None:
     if profile is None:
         return None
-    return {
-        "of": profile,
-        "calls": tables.timed_calls(profile, drawing),
-        "modules": tables.by_module(profile, drawing),
-    }
+    return {"of": profile, "calls": tables.timed_calls(profile, drawing)}
 
 
 def _groups(report: Report) -> list[tables.Row]:

@@ -70,19 +70,6 @@ def timed_calls(profile: Profile, drawing: Drawing) -> list[Row]:
     return [*rows, ("a call", 0, whole_us, 1.0, everything, "")]
 
 
-def by_module(profile: Profile, drawing: Drawing) -> list[Row]:
-    """Return modules by measured time: path, measured and predicted time, bars."""
-    of_module: defaultdict[str, list[int]] = defaultdict(list)
-    for at, call in enumerate(profile.calls):
-        of_module[call.module].append(at)
-    rows = [
-        (module, profile.us_of(own), _predicted_us(profile, own, drawing) or 0.0)
-        for module, own in of_module.items()
-    ]
-    rows.sort(key=lambda row: -row[1])
-    return [(*row[:3], row[3][::-1]) for row in with_bars(rows[:_MAX_LINES], 1, 2)]
-
-
 def _predicted_us(profile: Profile, calls: Iterable[int], drawing: Drawing) -> float | None:
     keys = {key for at in calls for key in profile.calls[at].keys} & drawing.after.prices.keys()
     return sum(drawing.after.prices[key].time_us for key in keys) if keys else None
