@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import json
 import math
 import os
@@ -507,14 +508,10 @@ def flat_options(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**MODES[mode], **found}
 
 
-_HINTS: dict[type[_Group], dict[str, Any]] = {}
-
-
+@functools.cache
 def _hints(kind: type[_Group]) -> dict[str, Any]:
-    """Types of the fields with their valid values, resolved once."""
-    if kind not in _HINTS:
-        _HINTS[kind] = typing.get_type_hints(kind, include_extras=True)
-    return _HINTS[kind]
+    """Types of the fields with their valid values."""
+    return typing.get_type_hints(kind, include_extras=True)
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:

@@ -134,6 +134,7 @@ def test_a_column_that_is_gone_is_refused_by_name(path: Path) -> None:
     [
         ("format", "999", "another format"),
         ("schema", "{", "schema of a checkpoint is malformed"),
+        ("schema", '{"columns": {}, "ops": []}', "schema of a checkpoint is malformed"),
         ("architecture", "{}}", "no agent"),
         ("architecture", '{"novelty": 1}', "no agent"),
         ("architecture", '{"width": 16}', "no agent"),

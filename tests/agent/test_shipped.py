@@ -9,7 +9,7 @@ import pytest
 
 from tests.agent.agent_cases import COST, GRAPHS, LIBRARY, new_network
 from torchrlopt.agent import catalogue, checkpoint
-from torchrlopt.errors import AgentError, OptionsError
+from torchrlopt.errors import AgentError
 from torchrlopt.options import SearchOptions
 from torchrlopt.plan import planning
 
@@ -62,8 +62,3 @@ def test_only_the_agent_keeps_its_checkpoint() -> None:
     given = SearchOptions(searcher="agent", agent="a.safetensors")
     assert given.with_searcher("agent").agent == "a.safetensors"
     assert given.with_searcher("none") == SearchOptions(searcher="none")
-
-
-def test_other_searchers_refuse_an_agent() -> None:
-    with pytest.raises(OptionsError, match="agent has no effect on this searcher"):
-        SearchOptions(searcher="greedy", agent="a.safetensors")

@@ -439,14 +439,15 @@ def _kind(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     return (autocast_state(), *map(_kind_of, args), *kwargs, *map(_kind_of, kwargs.values()))
 
 
-def _kind_of(value: Any) -> Any:
+def _kind_of(value: Any, kept: tuple[type, ...] = (bool, str)) -> Any:
+    """Return what stands for a value; `kept` are the types of which the value itself counts."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.dtype, value.device
     if isinstance(value, (list, tuple)):
-        return type(value), *map(_kind_of, value)
+        return type(value), *(_kind_of(each, kept) for each in value)
     if isinstance(value, Mapping):
-        return type(value), *value, *map(_kind_of, value.values())
-    return value if isinstance(value, (bool, str)) else type(value)
+        return type(value), *value, *(_kind_of(each, kept) for each in value.values())
+    return value if isinstance(value, kept) else type(value)
 
 
 def _key(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
@@ -466,11 +467,7 @@ def _key(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
 
 def _key_of(value: Any) -> Any:
     """As `_kind_of`, with the values of numbers, on which the model's code may branch."""
-    if isinstance(value, (list, tuple)):
-        return type(value), *map(_key_of, value)
-    if isinstance(value, Mapping):
-        return type(value), *value, *map(_key_of, value.values())
-    return value if isinstance(value, (int, float, complex, type(None))) else _kind_of(value)
+    return _kind_of(value, (int, float, complex, type(None), str))
 
 
 def _compiled(original: torch.nn.Module, options: Options, living: weakref.ref[Runner]) -> Callable[..., Any]:

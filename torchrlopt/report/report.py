@@ -11,6 +11,7 @@ import itertools
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from html import escape
@@ -552,10 +553,7 @@ class Report:
 
     def step_counts(self) -> dict[str, int]:
         """How often each substitution was applied, the most frequent first."""
-        counts: dict[str, int] = {}
-        for step in self.steps:
-            counts[step.substitution] = counts.get(step.substitution, 0) + 1
-        return dict(sorted(counts.items(), key=lambda item: -item[1]))
+        return dict(Counter(step.substitution for step in self.steps).most_common())
 
 
 def _merged_status(each: Sequence[Status]) -> Status:

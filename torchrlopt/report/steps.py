@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable
 
 #: The meaning of each family of the library in words, in reporting order.
@@ -81,14 +82,14 @@ class LeftOut:
 
 def grouped(steps: Iterable[ReportStep]) -> list[StepGroup]:
     """Group the steps by meaning."""
-    counts: dict[str, dict[str, int]] = {meaning: {} for meaning in (*_MEANINGS, _OTHER)}
+    counts: dict[str, Counter[str]] = {meaning: Counter() for meaning in (*_MEANINGS, _OTHER)}
     saved = dict.fromkeys(counts, 0.0)
     for step in steps:
         meaning = meaning_of(step.family)
-        counts[meaning][step.substitution] = counts[meaning].get(step.substitution, 0) + 1
+        counts[meaning][step.substitution] += 1
         saved[meaning] += step.saved_ms
     return [
-        StepGroup(meaning, dict(sorted(names.items(), key=lambda item: -item[1])), saved[meaning])
+        StepGroup(meaning, dict(names.most_common()), saved[meaning])
         for meaning, names in counts.items()
         if names
     ]
