@@ -56,7 +56,8 @@ class _Group:
 
     def __post_init__(self) -> None:
         """Validate every field; raise OptionsError on failure."""
-        for name, hint in _hints(type(self)).items():
+        hints = _hints(type(self))  # type: ignore[arg-type]  # mypy asks instances, not the class, for a hash
+        for name, hint in hints.items():
             object.__setattr__(self, name, _checked(name, hint, getattr(self, name)))
 
 
