@@ -16,11 +16,7 @@ SEED = 20
 
 
 @pytest.mark.usefixtures("fresh_dynamo")
-@pytest.mark.parametrize(
-    "what",
-    # Files are rewritten with on_error="raise" first; the fallback takes what is malformed for a bug of ours.
-    [pytest.param(what, marks=pytest.mark.hides_errors) if what == "files" else what for what in SHARE],
-)
+@pytest.mark.parametrize("what", SHARE)
 def test_nothing_is_found(what: str) -> None:
     subject = SUBJECTS[what]
     total, fuzzer = Total(), subject.make(SEED)

@@ -158,9 +158,7 @@ def _is_valid(proto: onnx.ModelProto) -> bool:
 def name_nodes(graph: onnx_ir.Graph) -> None:
     """Give every node a unique name: nodes are looked up by name."""
     taken: set[str] = set()
-    last: dict[
-        str, int
-    ] = {}  # last suffix used per name, so that n nodes of one name do not each probe n suffixes
+    last: dict[str, int] = {}  # suffix per name, so that n nodes of one name do not each probe n suffixes
     for node in graph:
         name = node.name or next((f"{output.name}" for output in node.outputs if output.name), node.op_type)
         number = last.get(name, 0)
@@ -193,6 +191,7 @@ def _refuse_references(graph: onnx_ir.Graph) -> None:
                     "an attribute refers to one of a function, and stands in none",
                     where=f"node {node.name} ({node.op_type}), attribute {attribute.name}",
                     got=attribute.ref_attr_name,
+                    is_bug=False,  # the file's own
                 )
 
 
