@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -38,3 +42,15 @@ def test_composites_are_taken_apart_as_for_the_backend() -> None:
     exported = export(model, (x,), {}, None).traced
     assert operators(exported.aten) == operators(live[0].aten)
     assert "aten.convolution.default" in operators(exported.aten)
+
+
+def test_what_is_first_asked_for_while_we_trace_does_not_spoil_later_exports(tmp_path: Path) -> None:
+    """Importing inductor asks for all decompositions, and torch keeps the answer."""
+    program = """
+import sys, torch
+from torchrlopt.capture.whole import whole_operators
+with whole_operators():
+    import torch._inductor.decomposition
+torch.onnx.export(torch.nn.ReLU(), (torch.ones(2),), sys.argv[1], dynamo=True, verbose=False)
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "relu.onnx")], check=True)

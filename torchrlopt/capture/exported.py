@@ -52,9 +52,6 @@ def export(
         CaptureError: torch.export rejects the model.
         UnsupportedError: the model writes to its state or inputs, or its graph must not be rewritten.
     """
-    # On its first call torch caches which operators have decomposition kernels: that call must come before
-    # some of these kernels are removed.
-    torch.export.default_decompositions()
     try:
         with torch.no_grad(), whole_operators(), DenseMasks():
             plain = torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)

@@ -178,6 +178,9 @@ def _overloads() -> Iterator[OpOverload]:
 
 
 def _remove() -> None:
+    # On its first call torch caches which operators have decomposition kernels, and later exports fail where an
+    # operator of their tables is missing there.
+    torch.export.default_decompositions()
     for operation in _overloads():
         _saved[operation] = {
             key: python_kernels(operation).pop(key) for key in TRACED_KEYS if key in python_kernels(operation)
