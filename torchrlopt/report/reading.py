@@ -31,4 +31,6 @@ def _value_of(hint: Any, value: Any) -> Any:
         return tuple(_value_of(each, one) for each, one in zip(inner, value, strict=True))
     if origin in (tuple, list):
         return origin(_value_of(inner[0], one) for one in value)
+    if hint in (str, int, bool) and type(value) is not hint:
+        raise TypeError(f"expected {hint.__name__}, got {value!r}")
     return float(value) if hint is float else value
