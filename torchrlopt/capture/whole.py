@@ -178,8 +178,8 @@ def _overloads() -> Iterator[OpOverload]:
 
 
 def _remove() -> None:
-    # On its first call torch caches which operators have decomposition kernels, and later exports fail where an
-    # operator of their tables is missing there.
+    # On its first call torch caches which operators have decomposition kernels, and later exports fail where
+    # an operator of their tables is missing there.
     torch.export.default_decompositions()
     for operation in _overloads():
         _saved[operation] = {
