@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchrlopt._C import CostModel, Graph, Library
+from torchrlopt._C import Graph, Library
 
 def evaluate(
     graph: Graph, inputs: Mapping[str, NDArray[Any]], arithmetic: str = "float64"
@@ -20,6 +20,3 @@ def verify(
     max_attempts: int = 20000,
 ) -> dict[str, Any]: ...
 def instances(library: Library, name: str, count: int, seed: int = 0) -> list[dict[str, Any]]: ...
-def time_steps(
-    graph: Graph, library: Library, cost: CostModel, num_steps: int, seed: int = 0
-) -> dict[str, Any]: ...

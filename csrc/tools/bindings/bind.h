@@ -7,6 +7,5 @@ namespace rlopt {
 
 void bind_reference(py::module_& m);
 void bind_verify(py::module_& m);
-void bind_speed(py::module_& m);
 
 }  // namespace rlopt

@@ -7,5 +7,4 @@ PYBIND11_MODULE(_tools, m) {
   rlopt::translate_errors();
   rlopt::bind_reference(m);
   rlopt::bind_verify(m);
-  rlopt::bind_speed(m);
 }

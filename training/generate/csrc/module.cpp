@@ -158,7 +158,6 @@ PYBIND11_MODULE(_enumerate, m) {
   m.def("find_difference", &find_difference, py::arg("before"), py::arg("after"), py::arg("seed") = 0,
         py::call_guard<py::gil_scoped_release>(),
         "Where two graphs on the same inputs differ over the field or in float64; empty where they agree.");
-  m.def("normalised_hash", &normalised_hash, py::arg("graph"));
   m.def(
       "derive", &derive_steps, py::arg("before"), py::arg("after"), py::arg("library"),
       py::arg("max_steps") = 1, py::arg("max_graphs") = 400, py::arg("cost") = py::none(),
