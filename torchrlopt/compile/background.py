@@ -38,10 +38,6 @@ class Work(Protocol):
         ...
 
 
-class Stopped(BaseException):
-    """Raised in the builder when the program ends; not an error, so nobody else catches it."""
-
-
 class Background:
     """A queue of work and the thread that does it, which lives while there is any; thread-safe."""
 
@@ -107,7 +103,7 @@ class Background:
         is_low, found = not work.starts_threads, [False]
 
         def step() -> None:
-            with contextlib.suppress(Stopped):
+            with contextlib.suppress(SystemExit):
                 if is_low:
                     with contextlib.suppress(OSError):
                         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
@@ -128,9 +124,11 @@ class Background:
         self._is_stopping = True
         end = time.monotonic() + _STOP_S
         while (threads := self._threads) and time.monotonic() < end:
-            for each in threads[1:]:  # again and again: it may be lost in a destructor
+            # Again and again: it may be lost in a destructor. Where one comes too late, after the step,
+            # threads end without a word on SystemExit only.
+            for each in threads[1:]:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(each.ident or 0), ctypes.py_object(Stopped)
+                    ctypes.c_ulong(each.ident or 0), ctypes.py_object(SystemExit)
                 )
             threads[0].join(0.1)
 
