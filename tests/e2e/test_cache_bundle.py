@@ -136,7 +136,7 @@ def test_hostile_plans_are_a_miss(work: Work, tmp_path: Path, caplog: pytest.Log
         assert report.steps == first.steps
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     bundle = tmp_path / "damaged"
-    bundle.write_bytes(b"torchrlopt cache bundle 1\nplan")
+    bundle.write_bytes(b"torchrlopt cache bundle 2\nplan")
     assert work.of(tmp_path / "own", bundle)[0] == ["search", "random check", "timing"]
     assert "the bundle is damaged" in caplog.text
 

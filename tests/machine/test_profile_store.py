@@ -53,7 +53,7 @@ def test_poisoned_rows_are_left_out_and_measured_again(
 ) -> None:
     store.add(DEVICE, EXECUTOR, [made(1), made(2)])
     with sqlite3.connect(store.path) as db:
-        db.execute(f"update prices_1 set {column} = {value} where context = ?", (f"{1:016x}",))
+        db.execute(f"update prices_2 set {column} = {value} where context = ?", (f"{1:016x}",))
     assert set(store.prices(DEVICE, EXECUTOR)) == {2}
     store.add(DEVICE, EXECUTOR, [made(1)])
     assert store.prices(DEVICE, EXECUTOR) == {1: made(1), 2: made(2)}
@@ -63,7 +63,7 @@ def test_poisoned_rows_are_left_out_and_measured_again(
 def test_a_poisoned_count_does_not_overflow(store: ProfileStore) -> None:
     store.add(DEVICE, EXECUTOR, [made(1)])
     with sqlite3.connect(store.path) as db:
-        db.execute("update prices_1 set num_graphs = ?", (2**63 - 1,))
+        db.execute("update prices_2 set num_graphs = ?", (2**63 - 1,))
     store.add(DEVICE, EXECUTOR, [made(1)])
     assert store.prices(DEVICE, EXECUTOR) == {1: made(1)}
 

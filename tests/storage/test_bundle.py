@@ -106,7 +106,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "no text": lambda data: data + b"\xff\n",
     "no end": cut,
     "a line is missing its end": lambda data: data[: data.rindex(b"\t")] + b"\n",
-    "another version": lambda data: data.replace(b"bundle 1", b"bundle 2", 1),
+    "another version": lambda data: data.replace(b"bundle 2", b"bundle 1", 1),
     "another number": lambda data: data.replace(b"0.5", b"0.6", 1),
     "another key": lambda data: data.replace(b"plan\ta", b"plan\tc", 1),
     "another kind": lambda data: data.replace(b"plan\ta", b"prices\ta", 1),

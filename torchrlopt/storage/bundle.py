@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 VARIABLE = "TORCHRLOPT_CACHE_BUNDLE"
 MAX_BYTES = 128 * 2**20  # a full plan store, and as much for prices
-_HEADER = "torchrlopt cache bundle 1"
+_HEADER = "torchrlopt cache bundle 2"
 _MADE_BY = "a file that `torchrlopt cache export` wrote"
 _NUM_FIELDS = 4
 

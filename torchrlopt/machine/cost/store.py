@@ -28,7 +28,7 @@ MAX_PRICES = 200_000  # keeps the most recently measured
 
 # A new version of the format uses new tables next to these.
 _TABLES = {
-    "prices_1": """(
+    "prices_2": """(
         device text not null, executor text not null, context text not null, own text not null,
         op text not null, us real not null, analytic_us real not null, num_graphs integer not null,
         measured_at real not null,
@@ -39,23 +39,23 @@ _TABLES = {
     ) without rowid""",
 }
 _OLDEST = """
-delete from prices_1 where (device, executor, context) in (
-    select device, executor, context from prices_1
+delete from prices_2 where (device, executor, context) in (
+    select device, executor, context from prices_2
     order by min(cast(measured_at as real), ?) desc limit -1 offset ?
 )
 """
 _ALL = """
 select device, executor, count(*), max(0.0, min(cast(min(measured_at) as real), :now)),
     max(0.0, min(cast(max(measured_at) as real), :now))
-from prices_1 group by device, executor
+from prices_2 group by device, executor
 """
 _COLUMNS = "context, own, op, us, analytic_us, num_graphs"
 _DATED = f"{_COLUMNS}, measured_at"
-_PRICE = "into prices_1 values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_PRICE = "into prices_2 values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _PRICE_IF_NEWER = f"""
 insert {_PRICE} on conflict do update set own = excluded.own, op = excluded.op, us = excluded.us,
     analytic_us = excluded.analytic_us, num_graphs = excluded.num_graphs, measured_at = excluded.measured_at
-where excluded.measured_at > prices_1.measured_at
+where excluded.measured_at > prices_2.measured_at
 """
 _PROBE_IF_NEWER = """
 insert into probes_1 values (?, ?, ?, ?) on conflict do update set payload = excluded.payload,
@@ -121,7 +121,7 @@ class ProfileStore(Database):
 
     def prices(self, device: str, executor: str) -> dict[int, Price]:
         """Return all undamaged prices of an executor on a device (fingerprint), by context key."""
-        query = f"select {_COLUMNS} from prices_1 where device = ? and executor = ?"
+        query = f"select {_COLUMNS} from prices_2 where device = ? and executor = ?"
         rows = self.rows(query, (device, executor))
         if not rows:  # prices of two sources would be a third set, for which no plan is stored
             rows = [row[:-1] for row in _rows_of(given_bundle().get(PRICES, f"{device} {executor}"))]
@@ -134,7 +134,7 @@ class ProfileStore(Database):
         stored.
         """
         fresh = [price for price in prices if price.is_plausible()]
-        one = f"select {_COLUMNS} from prices_1 where device = ? and executor = ? and context = ?"
+        one = f"select {_COLUMNS} from prices_2 where device = ? and executor = ? and context = ?"
 
         def merge(db: sqlite3.Connection) -> None:
             for price in fresh:
@@ -148,7 +148,7 @@ class ProfileStore(Database):
 
     def _evict(self, db: sqlite3.Connection) -> None:
         """Delete the oldest measurements beyond the limit."""
-        (count,) = db.execute("select count(*) from prices_1").fetchone()
+        (count,) = db.execute("select count(*) from prices_2").fetchone()
         if count > self.max_prices:
             db.execute(_OLDEST, (time.time(), self.max_prices))
 
@@ -178,7 +178,7 @@ class ProfileStore(Database):
     def bundled(self) -> list[Entry]:
         """Return what is on disk as entries of a bundle, with the prices of an executor and device as one."""
         prices: dict[str, list[Any]] = {}
-        for device, executor, *row in self.rows(f"select device, executor, {_DATED} from prices_1"):
+        for device, executor, *row in self.rows(f"select device, executor, {_DATED} from prices_2"):
             if _parsed(tuple(row[:-1])) is not None and _is_time(row[-1]):
                 prices.setdefault(f"{device} {executor}", []).append(row)
         found: list[Entry] = [(PRICES, key, {"rows": rows}) for key, rows in prices.items()]
