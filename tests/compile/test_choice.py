@@ -178,6 +178,16 @@ def test_default_takes_eager_where_it_is_faster_than_a_fast_runtime() -> None:
     assert (found.run, found.name) == ("eager", "eager")
 
 
+def test_without_timing_the_first_that_runs_is_kept() -> None:
+    def attempt(options: Options, journal: Journal) -> Attempt:
+        journal.add(executor=options.executor)
+        return Attempt(options, journal, run=options.executor)  # type: ignore[arg-type]  # stands for a graph
+
+    found = by_default(attempt, no_duel, NO_CACHE)
+    assert found.run == "onnxruntime"
+    assert "nothing is timed" in str(found.journal.report().choices[1].reason)
+
+
 def test_where_nothing_wins_the_report_is_eagers() -> None:
     attempts = gains(onnxruntime=3.0, eager=2.5)
     found = by_default(attempts, no_duel, NO_CACHE)

@@ -270,6 +270,8 @@ class Contest:
     def left_out_for(self, executor: str) -> str | None:
         """Return why an executor cannot win, by the times of those that have entered; None if it may."""
         policy, leader = self._policy, self.best
+        if leader is not None and leader.timing is None:
+            return f"{leader.name} runs, and nothing is timed"
         best = leader.timing if leader is not None and _is_exact(leader.timing) else None
         last = self._attempts[-1] if self._attempts else None
         # Eager PyTorch is the last resort, and is built in a moment: it is always tried.
