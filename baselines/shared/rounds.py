@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import sys
 import tempfile
 import time
@@ -127,6 +128,8 @@ def alternated_us(
 ) -> dict[str, list[float]]:
     """Microseconds of each call of alternating functions in this process.
 
+    Each round has another order: what a function finds in caches and on the heap depends on the one before.
+
     Args:
         ways: the functions by name.
         rounds: number of rounds.
@@ -134,11 +137,13 @@ def alternated_us(
         rest_s: rest before each function; threads of the previous one may spin for some milliseconds.
     """
     found: dict[str, list[float]] = {name: [] for name in ways}
+    order, rng = list(ways), random.Random(0)
     for _ in range(rounds):
-        for name, call in ways.items():
+        rng.shuffle(order)
+        for name in order:
             time.sleep(rest_s)
             for _ in range(calls):
                 start = time.perf_counter_ns()
-                call()
+                ways[name]()
                 found[name].append((time.perf_counter_ns() - start) / 1e3)
     return found
