@@ -14,7 +14,7 @@ import torch
 import typer
 from rich.console import Console
 
-from baselines.models import EXTENDED, GROUPS, HELD_OUT, NAMES
+from baselines.models import EXTENDED, GROUPS, HELD_OUT, NAMES, OTHERS
 from baselines.peers.case import DTYPES, OURS, PEERS, Case, is_ours
 from baselines.peers.cuda import CUDA_PEERS, installed_cuda_peers
 from baselines.peers.measured import Row, Settings, measure_models
@@ -34,7 +34,8 @@ def main(
     models: Annotated[
         str,
         typer.Option(
-            help="Models, separated by commas, or 'all' of the suite, or others: 'extended', 'held_out'."
+            help="Models and groups of them, separated by commas; 'all' of the suite, "
+            "'suite', 'extended', 'held_out', 'others'."
         ),
     ] = "all",
     peers: Annotated[
@@ -105,11 +106,12 @@ def main(
     own: dict[str, list[tuple[Any, ...]]] = {} if is_on_cuda else {OURS: list(settings_of_ours)}
     chosen = dict.fromkeys([BASE, *choose(peers, known, "peer", installed)])
     sizes = numbers(batch, int, "batch sizes", 1, _MAX_BATCH)
+    named = ",".join(one for each in models.split(",") for one in GROUPS.get(each, (each,)))
     groups = [
         [Case(model, peer, size, kind, threads, *each, device=device)
          for peer in chosen for each in own.get(peer, [()])]
         for size, kind in itertools.product(sizes, choose(dtype, DTYPES, "dtype"))
-        for model in GROUPS.get(models) or choose(models, (*NAMES, *EXTENDED, *HELD_OUT), "model", NAMES)
+        for model in choose(named, (*NAMES, *EXTENDED, *HELD_OUT, *OTHERS), "model", NAMES)
     ]  # fmt: skip
     console = terminal.console()
     terminal.announce(console, torch.cuda.get_device_name() if is_on_cuda else f"{threads} threads")

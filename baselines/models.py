@@ -1,7 +1,7 @@
 """The twenty models of the suite: `NAMES` lists them, `build` creates one.
 
 `EXTENDED` lists further models, of `baselines.zoo.extended`, which are reported separately, and `HELD_OUT`
-those of `baselines.zoo.held_out`, on which nothing is tuned.
+those of `baselines.zoo.held_out`, on which nothing is tuned, and `OTHERS` those of `baselines.zoo.others`.
 
 Weights are random and the same in every call and in every process, so that peers in different processes
 compute the same function.
@@ -22,6 +22,7 @@ from baselines.zoo import (
     mobile,
     naive,
     nasnet,
+    others,
     reparam,
     resnet,
     taso,
@@ -64,8 +65,11 @@ _ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
 NAMES: tuple[str, ...] = tuple(_ENTRIES)
 EXTENDED: tuple[str, ...] = extended.NAMES
 HELD_OUT: tuple[str, ...] = held_out.NAMES
-#: Further groups of models, by the name that stands for the whole group.
-GROUPS: dict[str, tuple[str, ...]] = {"extended": EXTENDED, "held_out": HELD_OUT}
+OTHERS: tuple[str, ...] = others.NAMES
+#: Groups of models, by the name that stands for the whole group.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "suite": NAMES, "extended": EXTENDED, "held_out": HELD_OUT, "others": OTHERS,
+}  # fmt: skip
 
 
 def samples(name: str, batch: int, count: int) -> list[tuple[Any, ...]]:
@@ -86,7 +90,7 @@ def build(name: str, batch: int = 1) -> tuple[nn.Module, tuple[Any, ...]]:
     """Create a model of the suite and inputs for it, without changing the global random state.
 
     Args:
-        name: One of `NAMES`, of `EXTENDED` or of `HELD_OUT`.
+        name: One of `NAMES`, of `EXTENDED`, of `HELD_OUT` or of `OTHERS`.
         batch: Number of images, sequences or groups of rows in the inputs; the weights do not depend on it.
 
     Returns:
@@ -106,7 +110,7 @@ def build(name: str, batch: int = 1) -> tuple[nn.Module, tuple[Any, ...]]:
 
 
 def _entry(name: str) -> tuple[Make, MakeInputs]:
-    known = _ENTRIES | extended.ENTRIES | held_out.ENTRIES
+    known = _ENTRIES | extended.ENTRIES | held_out.ENTRIES | others.ENTRIES
     if name not in known:
         raise ValueError(f"no model named {name!r} in the suite; choose one of: {', '.join(NAMES)}")
     return known[name]

@@ -33,8 +33,8 @@ class RlOptPeer(TorchPeer):
         return time.perf_counter() - start
 
     def kept(self) -> str:
-        """The executor that runs the model now, and the searcher if it is not the agent."""
+        """The executor that runs the model now, and the searcher if it is not the agent; or why none does."""
         report = self._callable.report
         if report.kept == "original":
-            return "original"
+            return f"original: {report.fallback_reason or 'nothing to rewrite'}"
         return str(report.executor if report.searcher == "agent" else f"{report.executor}, {report.searcher}")
