@@ -103,6 +103,16 @@ def test_the_limit_ends_it() -> None:
     assert longer.num_rounds == 2
 
 
+def test_what_noise_may_hide_is_timed_for_longer() -> None:
+    """Another machine on the same cores slows down both for some calls, and nobody waits for a processor."""
+    slow, quick = [200.0, 203.0, 398.0, 400.0, 204.0, 201.0], [160.0, 319.0, 161.0, 163.0, 318.0, 162.0]
+    found = timing.measure(Call(*slow), Call(*quick), list, limit_ms=500, min_gain=0.02)
+    assert found.is_calm
+    assert 3 < found.num_rounds <= 6
+    small = timing.measure(Call(200.0, 204.0), Call(201.0, 203.0), list, limit_ms=500, min_gain=0.02)
+    assert small.num_rounds == 3
+
+
 def test_a_round_that_was_disturbed_does_not_turn_the_verdict() -> None:
     found = timing.measure(Call(2.0), Call(*[1.0] * 9, 50.0), list, limit_ms=1e9, min_gain=0.02)
     assert found.gain == 0.5

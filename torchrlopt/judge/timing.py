@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchrlopt.judge.policy import noise_of
 from torchrlopt.machine import contention
 from torchrlopt.report import Timing
 
@@ -31,6 +32,10 @@ _REST_S, _LONG_MS = 0.02, 40.0
 
 _PATIENCE, _LAST = 4.0, 6.0
 """Multiples of the time limit to wait for calm samples, and for any samples at all."""
+
+_HIDDEN = 0.1
+"""Noise that may hide more than this gain is worth waiting for, too. Where another machine shares the cores
+of this one, calls take up to twice as long for seconds, although the process never waits for a processor."""
 
 # Calm samples of each graph: for a verdict when the time is up, for a clear one, and at most.
 _FEW, _MANY, _MOST = 3, 9, 41
@@ -83,8 +88,8 @@ def measure(
         after: the rewritten one.
         inputs: makes the arguments of one call, outside the timed part: a call may write to its own.
         limit_ms: wall-clock limit in milliseconds, checked between rounds; at least three rounds are run, or
-            two if even those would take twice as long. While other processes hold this one up, it may be four
-            times as long, and six times for the first six rounds.
+            two if even those would take twice as long. While other processes hold this one up, or noise may
+            hide a gain of a tenth, it may be four times as long, and six times for the first six rounds.
         min_gain: the gain that the verdict is about.
         settle: rest before each is timed, make one extra call if calls are short, and time longer blocks.
             Threads of one runtime spin for milliseconds after its call, and would slow another one down.
@@ -131,11 +136,17 @@ def is_over(samples: Samples, spent: float, min_gain: float) -> bool:
         return True
     if num_calm < _FEW:  # the machine is busy, or calls are long
         if num_calm == num_rounds:
-            return spent > 2
+            return spent > 2 and (spent > _PATIENCE or not _is_hidden(samples, min_gain))
         return spent > (_PATIENCE if num_rounds >= _HELD_UP else _LAST)
-    if spent > 1 or num_calm >= _MOST:
+    if num_calm >= _MOST or spent > _PATIENCE or (spent > 1 and not _is_hidden(samples, min_gain)):
         return True
     return num_calm >= _MANY and _is_clear(calm, min_gain)
+
+
+def _is_hidden(samples: Samples, min_gain: float) -> bool:
+    """Whether noise may hide a large gain."""
+    found = verdict(samples, min_gain)
+    return noise_of(found) > max(_HIDDEN, abs(found.gain - min_gain))
 
 
 def verdict(samples: Samples, min_gain: float) -> Timing:
