@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from torchrlopt.errors import UnsupportedError
 from torchrlopt.report import Choice, Report, ReportStep, SearchRecord, Status
 from torchrlopt.report.page.page import page
 from torchrlopt.report.parts import Calls, Contribution, Environment, Profile, TimedCall
@@ -35,6 +36,28 @@ def example() -> Report:
         opaque=("aten.foo.default",),
         searches=(SearchRecord("networks", 3, 40, False, 0.25, ((0.0, 3.0), (0.25, 2.0))),),
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '"kept"',
+        '["kept"]',
+        "[" * 100_000,
+        '{"field_of_a_newer_version": 1}',
+        '{"notes": "a text has characters, too"}',
+        '{"steps": [[]]}',
+        '{"phases_ms": {"plan": "long"}}',
+        '{"kept": "both"}',
+        '{"cost_before_ms": ' + "9" * 400 + "}",
+        '{"measured_before_ms": true}',
+        '{"precision": [{"curve": [[1]]}]}',
+    ],
+)
+def test_damaged_and_newer_json_is_refused(text: str) -> None:
+    with pytest.raises(UnsupportedError, match="no report"):
+        Report.from_json(text)
 
 
 def test_json_round_trip() -> None:

@@ -111,7 +111,7 @@ def _stored(key: str | None) -> PrecisionRecord | None:
         return None
     try:
         return instance_of(PrecisionRecord, entry)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         logger.debug("a stored choice does not fit: %s", error)
         return None
 

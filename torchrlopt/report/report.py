@@ -343,12 +343,23 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str) -> Report:
-        """Read what `to_json` wrote."""
-        fields = json.loads(text)
-        state = {
-            each.name: fields.pop(each.name) for each in dataclasses.fields(Status) if each.name in fields
-        }
-        return dataclasses.replace(instance_of(cls, fields), status=instance_of(Status, state))
+        """Read what `to_json` wrote.
+
+        Raises:
+            UnsupportedError: the text is damaged, or of another version.
+        """
+        try:
+            fields = json.loads(text)
+            state = {
+                each.name: fields.pop(each.name) for each in dataclasses.fields(Status) if each.name in fields
+            }
+            return dataclasses.replace(instance_of(cls, fields), status=instance_of(Status, state))
+        except (AttributeError, TypeError, ValueError, RecursionError) as error:
+            raise UnsupportedError(
+                "the text is no report, or one of another version",
+                expected="what Report.to_json of this version wrote",
+                got=str(error),
+            ) from error
 
     @classmethod
     def merged(cls, reports: Sequence[Report]) -> Report:
