@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,15 @@ def test_another_model_is_refused(saved: tuple[Report, Path]) -> None:
         apply_plan(build(ConvNorm), torch.randn(1, 3, 8, 8), saved[1], on_error="raise")
 
 
+def test_a_plan_of_another_library_is_refused_as_such(tmp_path: Path) -> None:
+    """Its names may be others' here, so nothing is said of its steps."""
+    x, path = torch.randn(1, 3, 8, 8), tmp_path / "plan.json"
+    optimise(build(ConvNorm), x, **STRICT_GREEDY).report.plan.save(path)
+    changed(lambda c, graph: graph.update(library_hash="0" * 64))(path)
+    with pytest.raises(SearchError, match=rf"another library; where: {re.escape(str(path))}; .*plan anew"):
+        apply_plan(build(ConvNorm), x, path, **STRICT, numerics="strict")
+
+
 def test_strict_numerics_hold_for_plans_of_files(tmp_path: Path) -> None:
     x = torch.randn(1, 3, 8, 8)
     optimise(build(ConvNorm), x, **STRICT_GREEDY).report.plan.save(tmp_path / "plan.json")
@@ -149,8 +159,8 @@ def test_strict_numerics_hold_for_plans_of_files(tmp_path: Path) -> None:
 def test_the_result_is_checked(saved: tuple[Report, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     plain = planning.search.replay
 
-    def other(graph: Any, library: Any, plan: Any) -> Any:  # as a false substitution would
-        text = plain(graph, library, plan).text()
+    def other(*given: Any, **named: Any) -> Any:  # as a false substitution would
+        text = plain(*given, **named).text()
         assert "Tanh" in text
         return _C.parse_graph(text.replace("Tanh", "Sigmoid"))
 

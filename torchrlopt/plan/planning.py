@@ -255,7 +255,8 @@ def _given_plan(
     """Replay the user's plan and price it for this machine."""
     graph, key = subject.program.graph, subject.graph_hash
     plan = search.Plan.from_dict(given_plan(key, path))
-    loose = [name for name, _ in plan.steps if library.find(name) >= 0 and not library.is_exact(name)]
+    rewritten = search.replay(graph, library, plan, where=path)  # first: it knows the library's names
+    loose = [name for name, _ in plan.steps if not library.is_exact(name)]
     if loose and options.numerics == "strict":
         raise SearchError(
             "the plan has steps that change rounding",
@@ -263,7 +264,7 @@ def _given_plan(
             expected="numerics='real'",
             got=f"numerics='strict' and {loose[0]}",
         )
-    return Planned(search.replay(graph, library, plan), key, None, _priced(graph, library, cost, plan))
+    return Planned(rewritten, key, None, _priced(graph, library, cost, plan))
 
 
 def _known_plan(

@@ -203,8 +203,8 @@ def follow(
     return state.graph, before_us / 1000, tuple(costs_ms)
 
 
-def replay(graph: _C.Graph, library: _C.Library, plan: Plan) -> _C.Graph:
-    """Return the graph that a plan produces.
+def replay(graph: _C.Graph, library: _C.Library, plan: Plan, where: str = "") -> _C.Graph:
+    """Return the graph that a plan produces; errors name `where` the plan is from.
 
     Raises:
         SearchError: the plan is for another graph or library, or a step does not apply.
@@ -212,10 +212,13 @@ def replay(graph: _C.Graph, library: _C.Library, plan: Plan) -> _C.Graph:
     if plan.library_hash != library.hash:
         raise SearchError(
             "the plan was made with another library",
+            where=where,
             expected=library.hash,
             got=plan.library_hash,
             todo="plan anew with this version",
         )
     if plan.graph_hash != graph_hash(graph):
-        raise SearchError("the plan is for another graph", expected=graph_hash(graph), got=plan.graph_hash)
+        raise SearchError(
+            "the plan is for another graph", where=where, expected=graph_hash(graph), got=plan.graph_hash
+        )
     return _C.replay(graph, library, plan.steps)
