@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrlopt import _C
-from torchrlopt.errors import RlOptError
+from torchrlopt.errors import OptionsError, RlOptError, UnsupportedError
 from training.config import CHOICES, ONE_GRAPH, ROWS, Config, meanings
 from training.device.prices import Prices, typical_prices
 from training.dream_trainer import DreamTrainer
@@ -102,9 +102,15 @@ def main() -> None:
     engine.add_argument("--ray", default="", help="address of a cluster; if empty, Ray is started here")
     given = parser.parse_args()
     try:
+        if given.ray and given.engine != "rllib":
+            raise OptionsError("only RLlib trains on a cluster", expected="--engine rllib", got="--ray")
         config, named = config_of(given), {"resume": given.resume, "prices": typical_prices()}
         if given.engine == "rllib":
-            from training.engines.rllib import Engine, RllibTrainer  # heavy, and an extra
+            try:
+                from training.engines.rllib import Engine, RllibTrainer  # heavy, and an extra
+            except ImportError as error:
+                how = "pip install -e '.[train,rllib]'"
+                raise UnsupportedError("RLlib is not installed", got=str(error), todo=how) from error
 
             settings = Engine(given.algo, given.num_env_runners, given.num_learners, given.batch, given.ray)
             trainer: Trainer = RllibTrainer(settings, config, given.out, **named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from torchrlopt.agent.observation import Observation, observe
 from torchrlopt.env import Padding
 from torchrlopt.env.observation import Arrays, columns
+from training import train
 from training.config import Config
 from training.device.prices import typical_prices
 from training.engines.curriculum_env import CurriculumEnv, Episodes
@@ -70,6 +72,29 @@ def test_episodes_differ_by_their_number_and_end() -> None:
     _, reward, terminated, _, _ = env.step(np.int64(env.env.padding.candidates))
     assert terminated
     assert reward == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--engine", "rllib"], r"RLlib is not installed.*pip install"),
+        (["--ray", "10.0.0.1:6379"], r"only RLlib trains on a cluster.*--engine rllib"),
+    ],
+)
+def test_the_command_says_what_rllib_needs(
+    given: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "training.engines.rllib", raising=False)
+    monkeypatch.setattr(sys, "argv", ["train", "--out", str(tmp_path / "run"), *given])
+    with pytest.raises(SystemExit):
+        train.main()
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.nightly
