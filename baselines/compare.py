@@ -14,7 +14,7 @@ import torch
 import typer
 from rich.console import Console
 
-from baselines.models import EXTENDED, GROUPS, HELD_OUT, NAMES, OTHERS
+from baselines.models import GROUPS, NAMES
 from baselines.peers.case import DTYPES, OURS, PEERS, Case, is_ours
 from baselines.peers.cuda import CUDA_PEERS, installed_cuda_peers
 from baselines.peers.measured import Row, Settings, measure_models
@@ -111,7 +111,7 @@ def main(
         [Case(model, peer, size, kind, threads, *each, device=device)
          for peer in chosen for each in own.get(peer, [()])]
         for size, kind in itertools.product(sizes, choose(dtype, DTYPES, "dtype"))
-        for model in choose(named, (*NAMES, *EXTENDED, *HELD_OUT, *OTHERS), "model", NAMES)
+        for model in choose(named, list(itertools.chain(*GROUPS.values())), "model", NAMES)
     ]  # fmt: skip
     console = terminal.console()
     terminal.announce(console, torch.cuda.get_device_name() if is_on_cuda else f"{threads} threads")

@@ -19,8 +19,7 @@ import pandas as pd
 import typer
 
 from baselines import calls, compare, split
-from baselines.models import GROUPS
-from baselines.shared.tables import markdown, of, read
+from baselines.shared.tables import markdown, read
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "baselines" / "results"
@@ -77,29 +76,8 @@ def _means(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["peer", "geometric mean", "least", "most"])
 
 
-def _groups(frame: pd.DataFrame) -> pd.DataFrame:
-    """The speed-up of torchrlopt in each group of models, and what it costs; one setting."""
-    ratios = compare.speed_ups(frame).drop(columns=compare.BASE)
-    (peer,) = ratios.columns
-    own = of(frame, peer=peer).pivot_table(index="model", columns="metric", values="value")
-    memory = own["peak memory"] / of(frame, peer=compare.BASE, metric="peak memory").set_index("model").value
-    rows = []
-    for group, names in [*GROUPS.items(), ("all", tuple(ratios.index))]:
-        gain, costs = ratios[peer].reindex(names).dropna(), own.reindex(names)
-        rows.append({
-            "group": group, "models": len(gain), "geometric mean": f"{compare.geometric_mean(gain):.2f}x",
-            "least": f"{gain.min():.2f}x", "most": f"{gain.max():.2f}x",
-            "at least 1.1x": f"{(gain >= 1.1).mean():.0%}",
-            "first call, median": f"{costs['first call'].median():.1f} s",
-            "peak memory, median": f"{memory.reindex(names).median():.2f}x",
-            "largest error": f"{costs['rms error'].max():.0e}",
-        })  # fmt: skip
-    return pd.DataFrame(rows)
-
-
 TABLES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "decode": calls.decode_table,
-    "groups": _groups,
     "means": _means,
     "split": split.table,
 }

@@ -1,7 +1,7 @@
 """The twenty models of the suite: `NAMES` lists them, `build` creates one.
 
 `EXTENDED` lists further models, of `baselines.zoo.extended`, which are reported separately, and `HELD_OUT`
-those of `baselines.zoo.held_out`, on which nothing is tuned, and `OTHERS` those of `baselines.zoo.others`.
+those of `baselines.zoo.held_out`, on which nothing is tuned. `GROUPS` has all, with `baselines.zoo.others`.
 
 Weights are random and the same in every call and in every process, so that peers in different processes
 compute the same function.
@@ -65,10 +65,9 @@ _ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
 NAMES: tuple[str, ...] = tuple(_ENTRIES)
 EXTENDED: tuple[str, ...] = extended.NAMES
 HELD_OUT: tuple[str, ...] = held_out.NAMES
-OTHERS: tuple[str, ...] = others.NAMES
 #: Groups of models, by the name that stands for the whole group.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "suite": NAMES, "extended": EXTENDED, "held_out": HELD_OUT, "others": OTHERS,
+    "suite": NAMES, "extended": EXTENDED, "held_out": HELD_OUT, "others": others.NAMES,
 }  # fmt: skip
 
 
@@ -90,7 +89,7 @@ def build(name: str, batch: int = 1) -> tuple[nn.Module, tuple[Any, ...]]:
     """Create a model of the suite and inputs for it, without changing the global random state.
 
     Args:
-        name: One of `NAMES`, of `EXTENDED`, of `HELD_OUT` or of `OTHERS`.
+        name: One of the names in `GROUPS`.
         batch: Number of images, sequences or groups of rows in the inputs; the weights do not depend on it.
 
     Returns:

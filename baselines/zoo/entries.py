@@ -46,27 +46,30 @@ def ids(vocabulary: int, length: int) -> MakeInputs:
     return lambda batch: (torch.randint(vocabulary, (batch, length)),)
 
 
-def classifier(model: str, **given: Any) -> Make:
-    """An image classifier of `transformers`: images to logits."""
+def plain(
+    model: str,
+    argument: str,
+    fields: str | tuple[str, ...],
+    options: dict[str, Any] | None = None,
+    **given: Any,
+) -> Make:
+    """A model of `transformers`, configured as given: one input to fields of its result."""
+    names = (fields,) if isinstance(fields, str) else fields
 
     def make() -> nn.Module:
-        return PlainTensors(_built(model, num_labels=CLASSES, **given), "pixel_values", ("logits",))
+        made = getattr(transformers, model)
+        return PlainTensors(made(made.config_class(**given)), argument, names, **(options or {}))
 
     return make
+
+
+def classifier(model: str, **given: Any) -> Make:
+    """An image classifier of `transformers`: images to logits."""
+    return plain(model, "pixel_values", "logits", num_labels=CLASSES, **given)
 
 
 def text(
     model: str, fields: str | tuple[str, ...], options: dict[str, Any] | None = None, **given: Any
 ) -> Make:
     """A text model of `transformers`: ids to fields of its result."""
-    names = (fields,) if isinstance(fields, str) else fields
-
-    def make() -> nn.Module:
-        return PlainTensors(_built(model, **given), "input_ids", names, **(options or {}))
-
-    return make
-
-
-def _built(model: str, **given: Any) -> nn.Module:
-    made = getattr(transformers, model)
-    return made(made.config_class(**given))
+    return plain(model, "input_ids", fields, options, **given)

@@ -7,35 +7,18 @@ from __future__ import annotations
 
 import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
 
-from baselines.zoo.entries import NO_CACHE, Make, MakeInputs, PlainTensors, classifier, ids, image, text
-
-
-def _sound(length: int) -> MakeInputs:
-    """Mono sound of the given number of samples, [B, T]."""
-    return lambda batch: (torch.randn(batch, length),)
+from baselines.zoo.entries import NO_CACHE, Make, MakeInputs, classifier, ids, image, plain, text
 
 
-def _encoder(model: str, argument: str, **given: object) -> Make:
-    def make() -> nn.Module:
-        made = getattr(transformers, model)
-        return PlainTensors(made(made.config_class(**given)), argument, ("last_hidden_state",))
-
-    return make
+def _sound(batch: int) -> tuple[Tensor, ...]:
+    """A second of mono sound, [B, T]."""
+    return (torch.randn(batch, 16_000),)
 
 
 def _vocoder() -> nn.Module:
     return transformers.SpeechT5HifiGan(transformers.SpeechT5HifiGanConfig(upsample_initial_channel=256))
-
-
-def _time_series() -> nn.Module:
-    config = transformers.PatchTSTConfig(
-        num_input_channels=7, context_length=512, patch_length=16, patch_stride=8, prediction_length=96
-    )
-    return PlainTensors(
-        transformers.PatchTSTForPrediction(config), "past_values", ("prediction_outputs",), return_dict=True
-    )
 
 
 #: Model and inputs by name, in the order of reports.
@@ -46,7 +29,7 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
     "hiera_tiny": (classifier("HieraForImageClassification"), image()),
     "bit_50": (classifier("BitForImageClassification"), image()),
     "siglip_vision": (
-        _encoder("SiglipVisionModel", "pixel_values", num_hidden_layers=4), image()
+        plain("SiglipVisionModel", "pixel_values", "last_hidden_state", num_hidden_layers=4), image()
     ),
     "vit_base": (classifier("ViTForImageClassification"), image()),
     "modernbert_base": (text("ModernBertModel", "last_hidden_state"), ids(50000, 128)),
@@ -63,10 +46,16 @@ ENTRIES: dict[str, tuple[Make, MakeInputs]] = {
             num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=2, head_dim=64, vocab_size=32000),
         ids(32000, 64)
     ),
-    "wav2vec2_base": (_encoder("Wav2Vec2Model", "input_values"), _sound(16_000)),
-    "wavlm_small": (_encoder("WavLMModel", "input_values", num_hidden_layers=4), _sound(16_000)),
+    "wav2vec2_base": (plain("Wav2Vec2Model", "input_values", "last_hidden_state"), _sound),
+    "wavlm_small": (
+        plain("WavLMModel", "input_values", "last_hidden_state", num_hidden_layers=4), _sound
+    ),
     "hifi_gan": (_vocoder, lambda batch: (torch.randn(batch, 64, 80),)),
-    "patchtst": (_time_series, lambda batch: (torch.randn(batch, 512, 7),)),
+    "patchtst": (
+        plain("PatchTSTForPrediction", "past_values", "prediction_outputs", num_input_channels=7,
+            context_length=512, patch_length=16, patch_stride=8, prediction_length=96),
+        lambda batch: (torch.randn(batch, 512, 7),)
+    ),
 }  # fmt: skip
 
 NAMES: tuple[str, ...] = tuple(ENTRIES)

@@ -134,11 +134,10 @@ def is_over(samples: Samples, spent: float, min_gain: float) -> bool:
         return False
     if _plain_sign(calm, min_gain) or _plain_bound(samples, min_gain) is not None:
         return True
-    if num_calm < _FEW:  # the machine is busy, or calls are long
-        if num_calm == num_rounds:
-            return spent > 2 and (spent > _PATIENCE or not _is_hidden(samples, min_gain))
+    if num_calm < min(_FEW, num_rounds):  # the machine is busy
         return spent > (_PATIENCE if num_rounds >= _HELD_UP else _LAST)
-    if num_calm >= _MOST or spent > _PATIENCE or (spent > 1 and not _is_hidden(samples, min_gain)):
+    limit = 2 if num_calm < _FEW else 1  # fewer have to do if calls are long
+    if num_calm >= _MOST or spent > _PATIENCE or (spent > limit and not _is_hidden(samples, min_gain)):
         return True
     return num_calm >= _MANY and _is_clear(calm, min_gain)
 
